@@ -277,4 +277,5 @@ def test_a_new_file_has_every_setting_as_a_comment_and_loads(folder: Path, home:
         "pipeline": {},
         "trust": {},
         "sync": {},
+        "server": {},
     }

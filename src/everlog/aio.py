@@ -4,7 +4,7 @@
     async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
     async for delivery in everlog.aio.consume(member): ...               # then await everlog.aio.ack(delivery)
 
-`everlog.aio.connect(URL)` returns a log behind a server, with the same as coroutines of its own.
+`everlog.aio.connect(URL)` returns a log behind a server, whose methods are coroutines.
 `everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
 
 Appends of many tasks share flushes with each other and with threads. Reads run in a thread, page by page.
@@ -115,14 +115,18 @@ async def commit(
     request: Any = None,
     response: Any = None,
     key_scope: str | None = None,
+    owned: bool = False,
+    large: bool = False,
 ) -> Receipt:
-    """Record drafts, as `log.writer.commit` does."""
-    own = [
-        msgspec.structs.replace(draft, payload=_own(draft.payload)) for draft in drafts if isinstance(draft, Draft)
-    ]
-    if len(own) != len(drafts):
-        own = list(drafts)  # the log refuses it, with its message
-    return await _commit(log, own, key, operation, request, response, key_scope)
+    """Record drafts, as `log.writer.commit` does.
+
+    `owned`: nobody changes the drafts any more, so they need not be copied. `large`: their payloads are, so that few
+    of them would block the loop, too.
+    """
+    own = list(drafts)
+    if not owned and all(isinstance(draft, Draft) for draft in drafts):  # else the log refuses it, with its message
+        own = [msgspec.structs.replace(draft, payload=_own(draft.payload)) for draft in drafts]
+    return await _commit(log, own, key, operation, request, response, key_scope, large=large)
 
 
 def _own(payload: Any) -> Any:
@@ -147,13 +151,15 @@ async def _commit(
     asked: Any = None,
     response: Any = None,
     key_scope: str | None = None,
+    *,
+    large: bool = False,
 ) -> Receipt:
     loop = asyncio.get_running_loop()
     for attempt in range(1, ATTEMPTS + 1):
         request = log.writer.request(drafts, key, operation, asked, response, key_scope=key_scope)
         try:
             # A guard reads the log, and many drafts take long to check: neither may block the loop.
-            if len(drafts) > PREPARED_IN_LOOP_MAX or request.guarded:
+            if large or len(drafts) > PREPARED_IN_LOOP_MAX or request.guarded:
                 await asyncio.to_thread(log.writer.prepare, [request])
                 if request.error is not None:
                     raise request.error

@@ -59,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     authors: str = ""
     emergency: bool = False
     follow_purges: bool = True
+    follow_forgets: bool = True
+    snapshot_quorum: Annotated[int, msgspec.Meta(ge=0)] = 0
     host_names: str = ""
     requests_per_second: Annotated[int, msgspec.Meta(ge=0)] = 1000
     connections_max: Annotated[int, msgspec.Meta(ge=1)] = 2000
@@ -95,6 +97,8 @@ DOCS = {
     "authors": "whose signed events count: keys, separated by commas, or community:ID; empty means everybody's",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
+    "follow_forgets": "whom another node forgot, with a signed record, is forgotten here, too; false: only by hand",
+    "snapshot_quorum": "a peer's snapshot is used if so many of the keys in authors signed it; 0 means a majority",
     "host_names": "names under which everlog serve answers, separated by commas, beside its address and localhost",
     "requests_per_second": "how many requests of one token everlog serve answers per second; 0 means no limit",
     "connections_max": "how many connections everlog serve keeps open",
@@ -126,7 +130,7 @@ SECTIONS = {
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
-    "sync": ("emergency", "follow_purges"),
+    "sync": ("emergency", "follow_purges", "follow_forgets", "snapshot_quorum"),
     "server": (
         *("host_names", "requests_per_second", "connections_max", "connections_per_token"),
         *("oidc_issuer", "oidc_audience", "oidc_actor_claim", "oidc_scope_claim", "oidc_role_claim"),

@@ -152,6 +152,7 @@ _JSONL_ITEMS = (
     "local/index.db-wal",
     "local/index.db-shm",
     "local/notes.jsonl",
+    "local/notes.end",
     "local/epochs",
     "local/views.db",
     "local/views.db-wal",

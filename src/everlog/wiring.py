@@ -314,7 +314,8 @@ def _log(
     sealing: Sealing | None = None,
 ) -> Log:
     refuse_unfinished(store, "this log")
-    if beside.keys is not None and note_in(DiskFiles(), beside.keys / "ring"):
+    is_interrupted = beside.keys is not None and note_in(DiskFiles(), beside.keys / "ring")
+    if is_interrupted:
         _logger.warning("somebody is being forgotten, or it was interrupted; to finish it: everlog forget --finish")
     if past_damage is not None:
         from everlog.stores.past_damage import StorePastDamage
@@ -333,6 +334,8 @@ def _log(
         signer=_signer(store, settings, beside),
         make_standing=partial(_standing, store, settings.authors) if settings.authors else None,
     )
+    if is_interrupted:  # a command finishes it instead: `Location.open`
+        log.writer.first = partial(_logger.warning, "this program writes to a log in which a forget is not finished")
     return log
 
 

@@ -20,7 +20,7 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
     stages = [line.split()[1] for line in found.out.splitlines() if line.startswith("ok ")]
     assert stages == [
         *("folder", "programs", "week", "late-sync", "retry", "refusals"),
-        *("conflict", "secret", "purge", "views", "verify", "errors"),
+        *("conflict", "secret", "purge", "views", "verify", "trust", "errors"),
     ]
     for told in ("The board of a feature", "issues", "Members", "audit", "What caused what"):
         assert told in found.out

@@ -141,22 +141,6 @@ def _facts(log: Log) -> Any:
     return [(one.position, one.event.origin_seq) for one in log.counted(log.read())]
 
 
-FROM_NOTES = (
-    "what counts",
-    "verdicts",
-    "forks",
-    "what waits is recorded",
-    "a fork is found",
-    "heads",
-    "heads in JSON",
-    "heads for sync",
-    "sync",
-    "sync by hash",
-    "conflicts",
-    "state",  # of a stream that the author who forked wrote to
-)
-"""Those that follow from notes, too: which forks are known, and what waits."""
-
 READS: dict[str, Callable[[Log], Any]] = {
     "what counts": _facts,
     "verdicts": lambda log: str(log.verdicts()),

@@ -118,6 +118,7 @@ def _community(log: Log) -> Pools:
         "thread": ["general", "help"],
         "messages": [*sent] or [new_id()],
         "reply_to": ["", *sent],
+        "upto": ["", *sent],
         "cid": [CID, "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"],
     }
 

@@ -67,6 +67,7 @@ ATTACHED = {"process": "web", "mount": "/data", "size_gb": 10}
 CHAT, POSTED, FILED = "thread/hearth:general", "post/hearth:lamp", f"file/hearth:{CID}"
 
 # (what is refused, what is recorded), in an order in which each follows from those before it
+HASH = "A" * 43 + "="
 HISTORIES: dict[str, list[tuple[Try, Try]]] = {
     "agents": [
         (
@@ -235,6 +236,10 @@ HISTORIES: dict[str, list[tuple[Try, Try]]] = {
         (
             street("community.policy.updated", {"post_days": 30}, "user:bob"),
             street("community.policy.updated", {"post_days": 30}),
+        ),
+        (
+            street("community.branch.named", {"node": "attic", "first": 1, "hashes": [HASH]}, "user:bob"),
+            street("community.branch.named", {"node": "attic", "first": 1, "hashes": [HASH]}),
         ),
         (
             street("node.manifest.updated", {"node": "attic"}, "user:eve"),

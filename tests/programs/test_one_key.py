@@ -43,7 +43,8 @@ def test_every_command_that_takes_a_key_is_in_the_story() -> None:
     known = {path for name, group in groups if group is not None for path in paths(group, (name,))}
     assert len(known) > 50
     told = [tuple(words) for _, words in lines()]
-    assert {path for path in known if not any(words[: len(path)] == path for words in told)} == set()
+    needs_a_fork = {("community", "branch")}  # the log of a story has one key, which signs every number once
+    assert {path for path in known if not any(words[: len(path)] == path for words in told)} == needs_a_fork
 
 
 @pytest.mark.parametrize("store", ["sqlite", "jsonl"])

@@ -232,5 +232,6 @@ def test_random_commands_keep_the_state_equal_to_the_fold(name: str, count: int,
             one.require_one_truth()
         seen += one.seen
     for command in program.commands:
-        for status in ("recorded", "refused"):
+        # The log of one node has no fork, of which a branch could be named.
+        for status in ("recorded", "refused") if command.__name__ != "NameBranch" else ("refused",):
             assert seen[command.__name__, status], f"{command.__name__} was never {status}: {seen}"

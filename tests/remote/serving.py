@@ -8,18 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import uvicorn
+from tests.server.serving import Serving
 
 import everlog
 from everlog.server.app import App
 from everlog.server.route import Role
-from everlog.server.serve import make_app
 
 AnyLog = everlog.Log | everlog.RemoteLog
 
@@ -49,18 +47,8 @@ class Served:
 @contextmanager
 def served(log: everlog.Log) -> Iterator[Served]:
     """Serve a log on a free port of the loopback address."""
-    app = make_app({"log": log})
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, http="httptools", log_config=None, access_log=False)
-    server = uvicorn.Server(config)
-    listening = config.bind_socket()
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    try:
-        yield Served(log, app, f"http://127.0.0.1:{listening.getsockname()[1]}")
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(10)
-        app.close()
+    with Serving(log) as serving:
+        yield Served(log, serving.app, f"http://127.0.0.1:{serving.port}")
 
 
 def free_port() -> int:

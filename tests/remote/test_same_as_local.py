@@ -72,7 +72,10 @@ def test_typed_payloads(log: AnyLog) -> None:
 def test_ranges_filters_and_the_newest_first(log: AnyLog) -> None:
     for number in range(1, 8):
         note(log, number % 2)
-    positions = lambda **given: [one.position for one in log.read(**given)]  # noqa: E731
+
+    def positions(**given: Any) -> list[int]:
+        return [one.position for one in log.read(**given)]
+
     assert positions(after=2, upto=5) == [3, 4, 5]
     assert positions(limit=2) == [1, 2]
     assert positions(newest_first=True) == [7, 6, 5, 4, 3, 2, 1]

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Received(NamedTuple):
@@ -33,6 +33,8 @@ class Refused(Exception):
 class EventSource:
     """Opens a stream, and again when it has ended, with the last id that it got."""
 
+    made: ClassVar[list[EventSource]] = []
+
     def __init__(
         self, port: int, path: str, token: str, *, receive_bytes: int = 0, last_id: str = "", timeout_s: float = 20
     ) -> None:
@@ -44,6 +46,7 @@ class EventSource:
         self.last_id = last_id
         self.comments: list[str] = []
         self.socket: socket.socket | None = None
+        self.made.append(self)
         self._text = b""
 
     def open(self, *, port: int | None = None) -> None:
@@ -129,6 +132,12 @@ class EventSource:
         if not data:
             raise ConnectionError("the server has closed the connection")
         self._bytes += data
+
+
+def close_all() -> None:
+    """Close what tests have left open."""
+    while EventSource.made:
+        EventSource.made.pop().close()
 
 
 def next_of(events: Iterator[Received], count: int) -> list[Received]:

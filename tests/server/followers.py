@@ -1,4 +1,5 @@
-"""Three clients that hold what they derived from events: one polls, one waits, and one follows a stream.
+"""Four clients that hold what they derived from events: one polls, one waits, one follows a stream, and one is the
+client of everlog.
 
 Each has a cursor, the ids of the events that it has by position, and the resets that it got. They honour a reset as
 every client must: forget what was derived, fetch it again up to the cursor of the reset, and continue from there.
@@ -11,9 +12,12 @@ import json
 import random
 from typing import Any
 
+from tests.remote.relay import Relay
 from tests.server.event_source import EventSource, Received
 
-from everlog.core.query import Cursor
+import everlog
+from everlog.core.codec import recorded_object
+from everlog.core.query import Cursor, Query
 
 
 class Follower:
@@ -153,3 +157,35 @@ class Streamer(Follower):
     def close(self) -> None:
         super().close()
         self._close_stream()
+
+
+class RemoteClient(Follower):
+    """One subscription of `everlog.connect`, which outlasts every restart. Its connections are cut in the middle."""
+
+    name = "the remote client"
+
+    def __init__(self, token: str, chance: random.Random, *, filter: str = "") -> None:
+        super().__init__(token, chance, filter=filter)
+        self._relay = Relay()
+        self._log = everlog.connect(f"http://127.0.0.1:{self._relay.port}", token=token)
+        self._items = self._log.subscribe(query=Query(kind=filter.removeprefix("&kind=")))
+
+    def serve_from(self, port: int) -> None:
+        super().serve_from(port)
+        self._relay.lead_to(port)
+
+    def catch_up(self, head: int) -> None:
+        while self.lost or self.position < head:
+            item = next(self._items)
+            if isinstance(item, everlog.Reset):
+                self.reset(item.reason, str(item.cursor))
+            else:
+                self.apply(recorded_object(item))
+                self.cursor = str(item.position)
+            if self.chance.random() < 0.15:
+                self.reconnects += self._relay.cut()
+
+    def close(self) -> None:
+        super().close()
+        self._log.close()
+        self._relay.close()

@@ -1,5 +1,5 @@
-"""Random histories with purges, restarts and a backup that is put back: a poller, a long-poller and a streamer end
-with the same state and the same resets.
+"""Random histories with purges, restarts and a backup that is put back: a poller, a long-poller, a streamer and the
+client of everlog end with the same state and the same resets.
 
 The short form plays two histories per store, the long form (--full) 100 with 300 reconnects each.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.followers import Follower, LongPoller, Poller, Streamer
+from tests.server.followers import Follower, LongPoller, Poller, RemoteClient, Streamer
 from tests.server.serving import Serving
 from tests.support.put_back import KINDS, Place, places
 
@@ -53,7 +53,7 @@ class World:
         self._query = query
         self.log = place.open()
         token = Tokens(self.log).new("followers", actor="user:ada", role="read")
-        kinds = (Poller, LongPoller, Streamer)
+        kinds = (Poller, LongPoller, Streamer, RemoteClient)
         self.followers: list[Follower] = [
             made(token, random.Random(f"{seed} {made.name}"), filter=filter) for made in kinds
         ]

@@ -22,7 +22,7 @@ from everlog.stores.segments.format import frame, header
 STRUCTS: tuple[type[msgspec.Struct], ...] = (
     Header, Event, Recorded, Purge, Purged,
     frame.Frame, frame.Rest, header.SegmentHeader, header.StartState, header.End,
-    lines.EventLine, lines.PurgedLine, lines.PurgeLine, notes._Line,
+    lines.EventLine, lines.PurgedLine, lines.PurgeLine, notes._Line, notes._End,
     GroupFacts, Chain, Run, Fork,
 )  # fmt: skip
 

@@ -10,11 +10,14 @@ import pytest
 from tests.conftest import Clock
 
 from everlog.errors import Busy, EverlogError, LogClosed, ReadOnly, StorageFull
+from everlog.files import DiskFiles
 from everlog.log.log import Log
-from everlog.stores.small_state import NOTES, MemoryState, StateChanges, read_note, read_notes
+from everlog.stores import small_state_sqlite
+from everlog.stores.contract import Claim
+from everlog.stores.small_state import CLAIMS, NOTES, MemoryState, StateChanges, claim_of, read_note, read_notes
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.texts import Text
-from everlog.testing.builders import put_note
+from everlog.testing.builders import put_claim, put_note
 
 
 def test_a_change_over_another_is_the_same_as_one_change_for_both() -> None:
@@ -90,3 +93,32 @@ def test_a_file_of_views_that_cannot_be_used_says_what_to_do(
     state.close()
     with pytest.raises(LogClosed):
         state.count("rows#1")
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_a_claim_is_found_as_a_row_and_in_the_scan_of_all(kind: str, make_log: Callable[..., Log]) -> None:
+    with make_log(kind) as log:
+        position = log.append("thing.said", stream="thing/1").position
+        state, name = log._store.small_state, b"n" * 16
+        with log._store.open_write() as write:
+            put_claim(write, name, position, 1)
+        rows = state.rows(CLAIMS, [name.hex(), (b"x" * 16).hex()])
+        assert {key: claim_of(value) for key, value in rows.items()} == {name.hex(): Claim(position, 1)}
+        assert (name.hex(), rows[name.hex()]) in state.scan(CLAIMS)
+        assert state.get(CLAIMS, name.hex()) == rows[name.hex()]
+
+
+def test_a_file_whose_tables_cannot_be_made_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def fail(connection: sqlite3.Connection) -> None:
+        opened.append(connection)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(small_state_sqlite, "make_table", fail)
+    state = StateFile(tmp_path / "views.db", DiskFiles())
+    with pytest.raises(KeyboardInterrupt), state.change() as changes:
+        changes.put("rows#1", {"a": b"1"})
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+    state.close()

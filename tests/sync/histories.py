@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import random
 import shutil
+from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from unittest.mock import patch
 
 import msgspec
 from tests.support.nodes import CATALOG, STORES, new_log_id, open_node
+from tests.support.postgres_schemas import Schemas
 from tests.trust.signing import Author
 
+from everlog.application.sync.forgets import follow_pending
+from everlog.application.trust.forget import forget
+from everlog.application.trust.owned_bytes import Owned
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.personal import Personal
 from everlog.core.event import Event
-from everlog.errors import NotFound
+from everlog.errors import Conflict, NotFound
+from everlog.log.admit.branches import branch_here
+from everlog.log.admit.quarantine import held_rows
+from everlog.log.forgotten import forgets_in
+from everlog.log.log import Log
+from everlog.log.write import prepare
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, decode, encode
 from everlog.testing.signing import key
+from everlog.trust.ring import KeyRing
+from everlog.trust.sealing import Sealing
 from everlog.trust.signer import KeysInMemory
-from everlog.trust.standing import Limit, Rights
+from everlog.trust.standing import Branch, Limit, Rights
 from everlog.views.builtin import Actors
 from everlog.views.registry import Views
 from everlog.views.view import CAUSAL, View
@@ -31,33 +45,59 @@ from everlog.views.view import CAUSAL, View
 OPS = (
     *("write",) * 8,
     *("sync",) * 8,
-    *("stopped", "doubled", "shuffled") * 2,
+    *("stopped", "doubled", "shuffled", "person") * 2,
     *("reopen", "purge", "purge", "revoke", "fork", "backup", "restore", "partition", "heal"),
+    *("crash", "forget", "rogue_purge", "name_branch"),
 )
 ROUNDS_MAX = 8
 ADMIN = key(1).public.origin
-HISTORY = Catalog()
-HISTORY.include(CATALOG)
+REMOVERS = ("user:n0", "user:n1")
+"""Nobody revokes them, and only what they purge and forget is followed, as with the admins of a community."""
 
 
-@HISTORY.event("member.revoked")
+def new_catalog() -> Catalog:
+    """Return the types of a history. Each log has its own: it opens sealed fields with its own ring."""
+    catalog = Catalog()
+    catalog.include(CATALOG)
+    catalog.event("member.revoked")(Revoked)
+    catalog.event("branch.named")(Named)
+    catalog.event("person.noted")(Noted)
+    return catalog
+
+
 class Revoked(msgspec.Struct):
     origin: str
     upto: int
 
 
-class Members:
-    """Every chain counts, up to where the admin has revoked it."""
+class Named(msgspec.Struct):
+    origin: str
+    first: int
+    hashes: list[str]
 
-    deciding: Collection[str] = ("member.revoked",)
+
+class Noted(msgspec.Struct):
+    person: str
+    text: Annotated[str, Personal(of="person")]
+
+
+class Members:
+    """Every chain counts, up to where the admin has revoked it, and on the branch that the admin has named last."""
+
+    deciding: Collection[str] = ("member.revoked", "branch.named")
 
     def rights(self, history: Iterable[Event]) -> Rights:
         limits: dict[str, int] = {}
-        for event in history:
-            if event.origin == ADMIN:
-                member = str(event.payload["origin"])
+        branches: dict[str, Branch] = {}
+        for event in sorted(history, key=lambda event: event.causal_order):
+            if event.origin != ADMIN:
+                continue
+            member = str(event.payload["origin"])
+            if event.type == "branch.named":
+                branches[member] = Branch(event.payload["first"], tuple(map(b64decode, event.payload["hashes"])))
+            else:
                 limits[member] = min(int(event.payload["upto"]), limits.get(member, 2**53))
-        return _Limits(limits)
+        return _Limits(limits, branches)
 
     def begins(self, event: Event) -> bool:
         return False
@@ -67,14 +107,18 @@ class _Limits:
     begun = True
     named: Collection[str] = ()
 
-    def __init__(self, limits: dict[str, int]) -> None:
+    def __init__(self, limits: dict[str, int], branches: dict[str, Branch]) -> None:
         self._limits = limits
+        self._branches = branches
+
+    def branch(self, origin: str) -> Branch | None:
+        return self._branches.get(origin)
 
     def limit(self, origin: str) -> Limit | None:
         return Limit(self._limits[origin], "revoked_author") if origin in self._limits else None
 
     def may_remove(self, record: Event) -> bool:
-        return True
+        return record.actor in REMOVERS
 
 
 class Told(View):
@@ -88,23 +132,44 @@ class Told(View):
         return {"said": [*state.get("said", ()), [event.id, event.payload["text"]]]}
 
 
-VIEWS = (Told(), Actors())
+class People(View):
+    """What is noted of each person, as far as it can be read."""
+
+    name = "test.people"
+    types = ("person.noted",)
+    order = CAUSAL
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return {"noted": [*state.get("noted", ()), [event.id, event.payload.get("text", "erased")]]}
+
+
+VIEWS = (Told(), Actors(), People())
+
+
+def origin_of(number: int) -> str:
+    return key(number).public.origin
 
 
 class Stopped(Exception):
-    """A carrier that broke between two requests."""
+    """A carrier that broke between two requests, or a process that ended between two writes."""
 
 
 class History:
     """Nodes that write, exchange, fail and recover as a seed says."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, schemas: Schemas | None = None) -> None:
+        """With `schemas`, one node in every third history is in PostgreSQL."""
         self.chance = random.Random(seed)
         self.folder = folder
         self.log_id = new_log_id()
         self.seen: Counter[str] = Counter()
         count = self.chance.randint(3, 5)
         self.stores = [self.chance.choice(STORES) for _ in range(count)]
+        self.postgres, self._schemas = "", schemas
+        if schemas is not None and seed % 3 == 0:
+            self.stores[self.chance.randrange(count)] = "postgresql"
+            self.postgres = schemas.new()
+        self.rogues: set[int] = set()  # nodes that purged what nobody else did
         self.keys = [KeysInMemory([key(place + 1)]) for place in range(count)]
         self.nodes = [self.open(place) for place in range(count)]
         self.sides = [0] * count
@@ -115,22 +180,42 @@ class History:
         store, name = self.stores[place], f"n{place}"
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        return open_node(
+        urls = {"memory": "memory:", "postgresql": self.postgres}
+        opened = open_node(
             store,
             folder,
             self.log_id,
             name,
-            url="memory:" if store == "memory" else f"{store}:{folder / 'log'}",
-            catalog=HISTORY,
+            url=urls.get(store, f"{store}:{folder / 'log'}"),
+            catalog=new_catalog(),
             keys=[key(place + 1)],
             kept=self.keys[place],
             make_standing=Members,
             make_views=lambda log: Views(log, VIEWS),
+            sealing=Sealing(lambda: self.ring(place, opened.log)),
         )
+        log = opened.log
+        return Node(log, on_forgotten=lambda: self.follow(log), may_have_keys=lambda node: True)
+
+    def ring(self, place: int, log: Log) -> KeyRing:
+        """Return the ring of a node, which is outside its log and its backups."""
+        origins = (log.identity.origin, *reversed(log.identity.former))
+        gone = {one for forget in forgets_in(log.writer.small_state) for one in forget.keys}
+        return KeyRing(
+            self.folder / f"r{place}", node_keys=[self.keys[place].load(one) for one in origins], gone=gone
+        )
+
+    def follow(self, log: Log) -> None:
+        follow_pending(log, Owned)
 
     def close(self) -> None:
         for node in self.nodes:
             node.log.close()
+        if self.postgres and self._schemas is not None:
+            self._schemas.drop(self.postgres)
+
+    def in_files(self, place: int) -> bool:
+        return self.stores[place] not in ("memory", "postgresql")
 
     # ---- what happens
 
@@ -148,6 +233,64 @@ class History:
             self.written += 1
             drafts.append(Draft("note.written", f"note/{chance.randrange(4)}", {"text": self.written}))
         node.log.append_batch(drafts)
+
+    def do_person(self, place: int) -> None:
+        """Something is noted of a person; sometimes as before the field was declared personal."""
+        self.written += 1
+        payload = {"person": f"p/{self.chance.randrange(3)}", "text": f"about somebody, {self.written}"}
+        with ExitStack() as stack:
+            if self.chance.random() < 0.4:
+                stack.enter_context(patch.object(prepare, "_seal", lambda *given: None))
+            self.nodes[place].log.append(
+                "person.noted", stream=payload["person"].replace("p/", "person/"), payload=payload
+            )
+
+    def do_forget(self, place: int) -> None:
+        with suppress(NotFound):
+            forget(self.nodes[place % 2].log, f"p/{self.chance.randrange(3)}", owned=Owned())
+
+    def do_rogue_purge(self, place: int) -> None:
+        """A member whose purges nobody follows purges all the same, revoked or not. What it made is elsewhere."""
+        if place < len(REMOVERS):
+            return
+        for peer in range(len(self.nodes)):
+            if peer != place:
+                self.nodes[place].sync_with(self.nodes[peer].answer)
+        with suppress(NotFound):
+            self.nodes[place].log.purge(f"note/{self.chance.randrange(4)}", reason="without the right to it")
+            self.rogues.add(place)
+
+    def do_crash(self, place: int) -> None:
+        """The process ends between two writes of a sync, and is started again."""
+        other, left = self._other(place), self.chance.randint(1, 6)
+        if other is None or self.stores[place] == "memory":
+            return
+        writer = self.nodes[place].log.writer
+
+        def counted(write: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left <= 0:
+                    raise Stopped
+                return write(*given, **named)
+
+            return call
+
+        with ExitStack() as stack:
+            for name in ("write", "admit_each"):
+                stack.enter_context(patch.object(writer, name, counted(getattr(writer, name))))
+            stack.enter_context(suppress(Stopped))
+            self.nodes[place].sync_with(self.nodes[other].answer)
+        if self.in_files(place):  # as the files are, without what closing a log does
+            here, copy = self.folder / f"n{place}", self.folder / f"c{place}"
+            shutil.copytree(here, copy)
+            self.nodes[place].log.close()
+            shutil.rmtree(here)
+            copy.rename(here)
+            self.nodes[place] = self.open(place)
+        else:
+            self.do_reopen(place)
 
     def _other(self, place: int) -> int | None:
         found = [one for one in range(len(self.nodes)) if one != place and self.sides[one] == self.sides[place]]
@@ -241,14 +384,33 @@ class History:
         common = author.write(self.chance.randint(0, 3)) if self.chance.random() < 0.8 else []
         fields = {"type": "note.written", "stream": "note/1"}
         twin = author.twin()
+        if author.origin != origin_of(20):  # that one gives one id to two events, and no branch of it is named
+            author.ms += 1 + 2 * self.written
+            twin.ms += 2 + 2 * self.written
         one = author.write(2, payload={"text": f"one {self.written}"}, **fields)
         other = twin.write(self.chance.randint(1, 3), payload={"text": f"other {self.written}"}, **fields)
         self.written += 1
         self.nodes[place].log.admit_each([*common, *one])
         self.nodes[self.chance.randrange(len(self.nodes))].log.admit_each([*common, *other])
 
+    def do_name_branch(self, _: int) -> None:
+        """The admin names a branch of a chain that forked: the one that it has, or one that waits."""
+        admin = self.nodes[0].log
+        forks = [fork.origin for fork in admin.forks() if fork.origin in map(origin_of, (21, 22))]
+        if admin.identity.origin != ADMIN or not forks:
+            return
+        origin = self.chance.choice(forks)
+        held = dict(held_rows(admin.writer.small_state)).get(origin, [])
+        upto = self.chance.choice(["", *(one.id for one in held)])
+        with suppress(Conflict, NotFound):
+            branch = admin.writer.write(lambda write: branch_here(write, origin, upto))
+            hashes = [b64encode(one).decode() for one in branch.hashes]
+            payload = {"origin": origin, "first": branch.first, "hashes": hashes}
+            admin.append("branch.named", stream="member/1", payload=payload)
+            self.seen["named"] += 1
+
     def do_backup(self, place: int) -> None:
-        if self.stores[place] != "memory":
+        if self.in_files(place):
             self.nodes[place].log.close()
             shutil.rmtree(self.folder / f"b{place}", ignore_errors=True)
             shutil.copytree(self.folder / f"n{place}", self.folder / f"b{place}")
@@ -281,12 +443,14 @@ class History:
 
     def settle(self) -> None:
         """Sync in rounds, as nodes do, until all of them are equal."""
+        for place in range(len(self.nodes)):
+            self.do_reopen(place)  # a log that took a new key meanwhile opens boxes with it from now on
         for _ in range(ROUNDS_MAX):
             for place in range(len(self.nodes)):
                 other = (place + 1) % len(self.nodes)
                 self.nodes[place].sync_with(self.nodes[other].answer)
             heads = [node.heads() for node in self.nodes]
-            if all(proven_equal(heads[0], one) for one in heads[1:]):
+            if all(proven_equal(heads[0], one) and not one.lacks_keys for one in heads) and not heads[0].lacks_keys:
                 return
 
     def require_agreement(self) -> None:
@@ -294,8 +458,13 @@ class History:
         for place, node in enumerate(self.nodes):
             where = f"{self.stores[place]} {place}"
             assert proven_equal(first.heads(), node.heads()), f"heads of {where}"
-            assert counting(first) == counting(node), f"verdicts of {where}"
-            for view in VIEWS:
+            forks, ids = counting(node)
+            if place in self.rogues:  # it lacks the events that it purged, and nothing else
+                assert forks == counting(first)[0], f"forks of {where}"
+                assert ids <= counting(first)[1], f"verdicts of {where}"
+            else:
+                assert (forks, ids) == counting(first), f"verdicts of {where}"
+            for view in VIEWS if place not in self.rogues else ():
                 assert first.log.view(view).digest() == node.log.view(view).digest(), f"{view.name} of {where}"
             report = node.log.verify()
             assert report.ok, (where, report.problems)

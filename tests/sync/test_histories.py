@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support.postgres_schemas import Schemas
 from tests.sync.histories import OPS, History
 
 SHORT, FULL, STEPS = 60, 2_000, 30
@@ -15,9 +16,20 @@ FOUND = (152, 188, 207, 231, 873)
 """Histories beyond the short ones that have found a defect."""
 
 
-def run(seed: int, folder: Path) -> Counter[str]:
+@pytest.fixture(scope="module")
+def schemas(request: pytest.FixtureRequest) -> Schemas | None:
+    """Where nodes in PostgreSQL are; None on a machine without it."""
+    try:
+        found: Schemas = request.getfixturevalue("postgres_schemas")
+    except pytest.skip.Exception as reason:
+        print(f"no node is in PostgreSQL: {reason}")
+        return None
+    return found
+
+
+def run(seed: int, folder: Path, schemas: Schemas | None) -> Counter[str]:
     folder.mkdir()
-    history = History(seed, folder)
+    history = History(seed, folder, schemas)
     try:
         history.run(STEPS)
         history.require_agreement()
@@ -30,22 +42,22 @@ def run(seed: int, folder: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all_nodes_agree_after_any_history(part: int, tmp_path: Path) -> None:
+def test_all_nodes_agree_after_any_history(part: int, tmp_path: Path, schemas: Schemas | None) -> None:
     seen: Counter[str] = Counter()
     for seed in (*range(part, SHORT, PARTS), *FOUND[part : part + 1]):
-        seen += run(seed, tmp_path / str(seed))
+        seen += run(seed, tmp_path / str(seed), schemas)
     assert seen["sync"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all_nodes_agree_after_2000_histories(part: int, tmp_path: Path) -> None:
+def test_all_nodes_agree_after_2000_histories(part: int, tmp_path: Path, schemas: Schemas | None) -> None:
     seen: Counter[str] = Counter()
     for seed in range(SHORT + part, FULL, PARTS):
-        seen += run(seed, tmp_path / str(seed))
-    assert set(seen) == set(OPS)
+        seen += run(seed, tmp_path / str(seed), schemas)
+    assert set(seen) >= set(OPS)
 
 
 @pytest.mark.skipif("EVERLOG_TEST_HISTORY" not in os.environ, reason="names one history to run again")
-def test_one_history(tmp_path: Path) -> None:
-    run(int(os.environ["EVERLOG_TEST_HISTORY"]), tmp_path / "one")
+def test_one_history(tmp_path: Path, schemas: Schemas | None) -> None:
+    run(int(os.environ["EVERLOG_TEST_HISTORY"]), tmp_path / "one", schemas)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.nodes import CATALOG, STORES, close, open_node, signed_nodes, texts, write
+from tests.support.nodes import CATALOG, STORES, close, new_log_id, open_node, signed_nodes, texts, write
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.codec import header_bytes, header_hash
@@ -19,6 +20,7 @@ from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, Received, Span, decode, encode, event_of
 from everlog.testing.signing import key
+from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Limit, Rights
 
 Open = Callable[[int], list[Node]]
@@ -89,6 +91,23 @@ def test_a_node_that_lacks_the_events_gets_stubs_and_passes_them_on(opened: Open
     write(third, "still works", "note/1")
     assert one.sync_with(third.answer).equal
     assert_sound(one, third)
+
+
+def test_a_stub_whose_record_comes_batches_later_is_taken_in_the_same_sync(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author never learned of the purge, so only the other node has a record, late in its own chain."""
+    monkeypatch.setattr("everlog.sync.batches.BATCH_EVENTS", 5)
+    one, other, third = opened(3)
+    write_some(one)
+    other.sync_with(one.answer)
+    for number in range(12):
+        write(other, f"other {number}", "note/2")
+    purge(other)
+    assert third.sync_with(other.answer).equal
+    assert notes(third) == notes(other)
+    assert 1 not in notes(third)
+    assert_sound(other, third)
 
 
 def test_events_that_the_purge_did_not_know_stay(opened: Open) -> None:
@@ -353,3 +372,35 @@ def test_an_erasure_that_nobody_signed_takes_no_payload_of_a_key(opened: Open, t
     assert other.sync_with(one.answer).received_count
     assert "stays" in notes(other)
     close([anybody])
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if store != "memory"])
+def test_a_log_that_was_put_back_follows_the_purge_that_it_made_itself(store: str, tmp_path: Path) -> None:
+    """Its record comes back from a peer, and the events that it purged came back with the older copy."""
+    kept, log_id = KeysInMemory([key(1)]), new_log_id()
+    here, backup = tmp_path / "here", tmp_path / "backup"
+    here.mkdir()
+
+    def opened() -> Node:
+        return open_node(store, here, log_id, "one", keys=[key(1)], kept=kept)
+
+    other = open_node("memory", tmp_path, log_id, "other", keys=[key(2)])
+    one = opened()
+    write(one, "gone", "note/1")
+    write(one, "stays", "note/2")
+    assert one.sync_with(other.answer).equal
+    one.log.close()
+    shutil.copytree(here, backup)
+    one = opened()
+    one.log.purge("note/1", reason="a test")
+    assert one.sync_with(other.answer).equal
+    one.log.close()
+    shutil.rmtree(here)
+    backup.rename(here)
+    one = opened()
+    assert notes(one) == ["gone", "stays"]
+    one.sync_with(other.answer)
+    assert one.sync_with(other.answer).equal
+    assert notes(one) == notes(other) == ["stays"]
+    assert_sound(one, other)
+    close([one, other])

@@ -1,24 +1,17 @@
-"""The tests of seed 002 that concern sync, under its names, over real HTTP, and once across network namespaces."""
+"""The tests of seed 002 that concern sync, under its names, over real HTTP. In namespaces: `test_namespaces.py`."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.http_nodes import reachable, sync
 from tests.support.nodes import STORES, close, signed_nodes, texts, write
 
-from everlog.application.sync.listen import listen
 from everlog.sync.carriers.http_client import HttpPeer
-from everlog.sync.exchange import Node, Synced
+from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Received, Span, decode, encode
 from everlog.testing.signing import key, unsigned_events
@@ -29,24 +22,6 @@ def three(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Node]
     made = signed_nodes(request.param, tmp_path, 3)
     yield made
     close(made)
-
-
-@contextmanager
-def reachable(*nodes: Node) -> Iterator[list[str]]:
-    """Have nodes listen, each on its own port, to everybody who signs for them."""
-    with ExitStack() as stack:
-        listeners = [listen(node, "127.0.0.1:0", open_to_all=True) for node in nodes]
-        for listener in listeners:
-            stack.callback(listener.close)
-        yield [listener.url for listener in listeners]
-
-
-def sync(node: Node, url: str) -> Synced:
-    peer = HttpPeer(url, key=node.log.signing_key())
-    try:
-        return node.sync_with(peer)
-    finally:
-        peer.close()
 
 
 def assert_equal(nodes: Sequence[Node]) -> None:
@@ -110,89 +85,3 @@ def test_append_received_rejects_bad_signature(three: list[Node]) -> None:
     assert (reply.accepted, reply.rejected) == (0, 1)
     assert [each.reason for each in reply.rejected_reasons] == ["invalid_signature"]
     assert other.log.head() == 0
-
-
-# ---- across network namespaces
-
-NAMESPACES = ("everlog-test-1", "everlog-test-2")
-ADDRESSES = ("10.213.77.1", "10.213.77.2")
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=10)
-
-
-@pytest.fixture
-def two_networks() -> Iterator[None]:
-    """Two network namespaces with one cable between them."""
-    if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and the program ip")
-    try:
-        for name in NAMESPACES:
-            ip("netns", "add", name)
-        ip(
-            "link",
-            "add",
-            "evt1",
-            "netns",
-            NAMESPACES[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "evt2",
-            "netns",
-            NAMESPACES[1],
-        )
-        for name, link, address in zip(NAMESPACES, ("evt1", "evt2"), ADDRESSES, strict=True):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", link)
-            ip("-n", name, "link", "set", link, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        yield
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        stated = error.stderr.decode().strip() if error.stderr else str(error)
-        pytest.skip(f"this machine makes no network namespaces: {stated}")
-    finally:
-        for name in NAMESPACES:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
-
-
-def test_two_nodes_in_two_network_namespaces_agree(two_networks: None, tmp_path: Path) -> None:
-    def everlog(place: int, folder: str, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            NAMESPACES[place],
-            sys.executable,
-            "-m",
-            "everlog",
-            "-C",
-            str(tmp_path / folder),
-        ]
-        done = subprocess.run([*command, *words, "--json"], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
-
-    (tmp_path / "one").mkdir()
-    (tmp_path / "other").mkdir()
-    everlog(0, "one", "init")
-    everlog(0, "one", "append", "note.added", "-s", "note/1", "text=over the cable")
-    command = ["ip", "netns", "exec", NAMESPACES[0], sys.executable, "-m", "everlog", "-C", str(tmp_path / "one")]
-    listening = subprocess.Popen(
-        [*command, "sync", "--listen", f"{ADDRESSES[0]}:7474", "--open"], stderr=subprocess.PIPE, text=True
-    )
-    assert listening.stderr is not None
-    try:
-        assert "listening" in listening.stderr.readline()
-        url = f"http://{ADDRESSES[0]}:7474"
-        joined = json.loads(everlog(1, "other", "join", url).stdout)["data"]
-        assert (joined["received"], joined["equal"]) == (1, True)
-        everlog(1, "other", "append", "note.added", "-s", "note/1", "text=and back")
-        assert json.loads(everlog(1, "other", "sync").stdout)["data"][0]["sent"] == 2  # with `origin.knows`
-    finally:
-        listening.send_signal(signal.SIGINT)
-        listening.wait(timeout=20)
-        listening.stderr.close()
-    found = json.loads(everlog(0, "one", "log").stdout)["data"]
-    assert {one["payload"].get("text") for one in found} == {"over the cable", None, "and back"}

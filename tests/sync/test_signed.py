@@ -101,6 +101,23 @@ def test_a_fork_that_one_node_saw_ends_the_chain_on_both(opened: Open) -> None:
     assert_sound(one, other)
 
 
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_node_that_only_asks_finds_the_fork_of_a_chain_that_is_longer_or_shorter_elsewhere(
+    opened: Open, longer: bool
+) -> None:
+    one, other = opened(2)
+    author = Author(9, one.log_id)
+    common, twin = author.write(3), author.twin()
+    twin.ms += 1
+    one.log.admit_each([*common, *author.write(2)])
+    other.log.admit_each([*common, *twin.write(3 if longer else 1, payload={"text": "other"})])
+    one.sync_with(other.answer)
+    assert one.sync_with(other.answer).equal
+    for node in (one, other):
+        assert [fork.origin_seq for fork in node.log.forks()] == [4]
+        assert node.heads().origins[author.origin].end == 3
+
+
 def test_the_proof_of_a_fork_reaches_nodes_that_saw_one_branch(opened: Open, tmp_path: Path) -> None:
     one, other, third = opened(3)
     author = Author(9, one.log_id)

@@ -30,10 +30,11 @@ class Author:
         self.log_id = log_id
         self.number, self.previous, self.lamport = 0, b"", 0
         self.groups: list[GroupSignature] = []
+        self.ms = _MS  # the time in its ids: two branches of one chain have different ids if their times differ
 
     def twin(self) -> Author:
         other = Author(int.from_bytes(self.key.seed, "big"), self.log_id)
-        other.number, other.previous, other.lamport = self.number, self.previous, self.lamport
+        other.number, other.previous, other.lamport, other.ms = self.number, self.previous, self.lamport, self.ms
         return other
 
     def write(self, count: int = 1, **fields: Any) -> list[Event]:
@@ -44,7 +45,7 @@ class Author:
             self.lamport = fields.get("lamport", self.lamport + 1)
             made = event(
                 **{
-                    "id": id_of(self.origin, self.number, _MS),
+                    "id": id_of(self.origin, self.number, self.ms),
                     "stream": f"note/{self.number % 3}",
                     "payload": {"text": f"{self.number}"},
                     **fields,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.conftest import CATALOG
+from tests.log.admit import test_removals
 from tests.programs.community import test_standing
 from tests.programs.community.test_standing import World, counting, member_names
 from tests.programs.community.test_standing import node as community_node
@@ -17,7 +18,9 @@ from tests.trust.signing import LOG_ID, Author
 
 from everlog.core.chain import Chain
 from everlog.core.event import Event, Link, Purge
-from everlog.log.admit import admission, intake
+from everlog.core.ids import signed_part_of
+from everlog.log.admit import admission, intake, plain, removals
+from everlog.log.admit.quarantine import Quarantine, held_rows
 from everlog.log.log import Log
 from everlog.log.write import purge as purging
 from everlog.programs.community import standing
@@ -28,7 +31,7 @@ from everlog.testing.builders import Chain as PlainChain
 from everlog.testing.builders import event
 from everlog.trust.forks import ForkProof
 from everlog.trust.group_signature import proof_of
-from everlog.trust.standing import Limit
+from everlog.trust.standing import Limit, Pinned
 
 IDENTITY = Identity(log_id=LOG_ID, origin="01TESTNODE0000000000000001", epoch="epoch1", created_us=1)
 
@@ -193,6 +196,55 @@ def order_of_arrival_that_decides(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission._Batch, "_deciding_events", only_the_first)
 
 
+def records_that_only_wait_allow_removals(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(removals.Removals, "keep", lambda self, reached: True)
+
+
+def a_bare_copy_that_hides_the_whole_event(patch: pytest.MonkeyPatch) -> None:
+    real = Quarantine.add
+
+    def add(self: Quarantine, encoded: Encoded, code: str, *, stranger: bool) -> bool:
+        held = any(row.hash == encoded.hash for row in self.of(encoded.event.origin))
+        return held or real(self, encoded, code, stranger=stranger)
+
+    patch.setattr(Quarantine, "add", add)
+
+
+def strangers_that_decide_on_ids(patch: pytest.MonkeyPatch) -> None:
+    real = plain.PlainEvents._parts_of_keys
+
+    def parts(self: Any) -> set[int]:
+        return real(self) | {signed_part_of(origin) for origin, _ in held_rows(self._write)}
+
+    patch.setattr(plain.PlainEvents, "_parts_of_keys", parts)
+
+
+def a_record_that_waits_takes_no_payload() -> None:
+    test_removals.test_a_record_beyond_a_hole_takes_no_payload_of_others(a_log())
+
+
+def the_whole_event_wins_while_both_wait() -> None:
+    log, ada, eve = a_log(), Author(1), Author(2)
+    sent = ada.write(3)
+    eve.write(1)
+    log.admit_each([test_removals.record(eve, sent[1:2]), test_removals.bare(sent[1])])
+    log.admit_each(sent[1:2])
+    log.admit_each(sent[:1])
+    assert [recorded.event.payload for recorded in log.stored.read()] == [one.payload for one in sent[:2]]
+
+
+def nodes_decide_the_same_on_the_id_of_a_stranger() -> None:
+    found = []
+    for met in (True, False):
+        log, stranger = a_log(), Author(9)
+        log.writer._made_gate = admission.Gate(Pinned([Author(1).origin]))
+        sent = stranger.write(1)
+        if met:
+            log.admit_each(sent)
+        found.append(log.admit_each([event(id=sent[0].id)])[0].kind)
+    assert found[0] == found[1]
+
+
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (accept_without_signature, attacks("a_signature_that_was_removed", "a_changed_author")),
     (current_membership_instead_of_history, a_revoked_member_counts_up_to_the_point_that_is_named),
@@ -207,7 +259,23 @@ PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
         attacks("the_id_of_another_author_afterwards", "the_id_of_another_author_beforehand"),
     ),
     (order_of_arrival_that_decides, nodes_agree_whatever_came_first),
+    (records_that_only_wait_allow_removals, a_record_that_waits_takes_no_payload),
+    (a_bare_copy_that_hides_the_whole_event, the_whole_event_wins_while_both_wait),
+    (strangers_that_decide_on_ids, nodes_decide_the_same_on_the_id_of_a_stranger),
 ]
+
+ASKED_FOR = (
+    accept_without_signature,
+    current_membership_instead_of_history,
+    greatest_number_instead_of_contiguous_end,
+    path_ignored,
+    purge_that_drops_signatures,
+    fork_evidence_that_needs_standing,
+)
+
+
+def test_the_six_bugs_that_must_be_noticed_are_planted() -> None:
+    assert {plant for plant, _ in PLANTED} >= set(ASKED_FOR)
 
 
 @pytest.mark.parametrize(("plant", "check"), PLANTED, ids=lambda one: one.__name__)

@@ -262,7 +262,7 @@ def calls_text(calls: list[Call]) -> str:
 
 
 BLOCKS = {  # options that many commands have, by a command that has them: written once
-    "as every command": ("verify", ("-C", "--log", "--json", "--agent", "-q", "--no-color")),
+    "as every command": ("verify", ("-C", "--log", "--url", "--json", "--agent", "-q", "--no-color")),
     "as every command that records": (
         "agent approve",
         ("--key", "--scope", "--causation", "--correlation", "--request-id", "--at", "--dry-run", "--actor"),

@@ -108,6 +108,8 @@ OPENED = Chapter("opened")
 
 OPTIONS_ONLY = {
     "bench": "it measures this machine",
+    "community branch": "it needs a key that signed two events with one number",
+    "hooks run": "it runs until it is stopped",
     "join": "it needs a peer that listens",
     "pipeline audit": "it needs Spark",
     "pipeline check": "it needs Spark",
@@ -115,5 +117,6 @@ OPTIONS_ONLY = {
     "pipeline export": "it needs Spark",
     "pipeline migrate": "it needs Spark",
     "pipeline stream": "it needs Spark, and runs until it is stopped",
+    "serve": "it runs until it is stopped",
 }
 """Commands without a call that succeeds, and why. Their options and their refusals are compared all the same."""

@@ -198,6 +198,7 @@ def import_options(
     mapping: str = "",
     directory: Path = Path(),
     new_ids: bool = False,
+    unsigned: bool = False,
 ) -> Options:
     """Return how files are read; with a mapping, a file in the directory, they are CSV."""
     return Options(
@@ -206,6 +207,7 @@ def import_options(
         trust_clock=trust_clock,
         mapping=_mapping(directory, mapping) if mapping else None,
         new_ids=new_ids,
+        unsigned=unsigned,
     )
 
 

@@ -283,6 +283,11 @@ class Catalog:
         latest = self._latest[event.type]
         return brought_up(event, latest, self._upcasters.get(event.type, {}), self._defaults_of(event.type))
 
+    def reads_as_stored(self, event_type: str, version: int) -> bool:
+        """Return whether the payloads of this version are read as they are stored: no upcaster, nothing sealed."""
+        as_it_is = self._as_it_is.get(event_type)
+        return version >= (self._learn(event_type) if as_it_is is None else as_it_is)
+
     def upcast_all(self, events: list[Event]) -> list[Event]:
         """Upcast many events. Usually there is nothing to do, which is detected without a call for each event."""
         # Versions count from 1: a type that is read as it is from version 1 on has nothing to convert.

@@ -30,9 +30,9 @@ def doctor_command(session: Session) -> None:
       everlog doctor
       everlog doctor --json
     """
-    from everlog.application.checks.doctor import checks
+    from everlog.application.anywhere import check_log
 
-    failed = answer_checks(session.out, checks(session.location, session.log))
+    failed = answer_checks(session.out, check_log(session.location, session.log))
     if failed:
         raise click.exceptions.Exit(CHECK_FAILED)
 

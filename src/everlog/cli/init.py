@@ -41,6 +41,8 @@ def init_command(
     """
     from everlog.application.folder.create import create_log
 
+    if session.server_given:
+        raise click.UsageError("init creates a folder with a log in it, and --url names a log that a server has")
     if session.url:
         raise click.UsageError(
             "init creates a folder with a log in it, and --log names a log without one;"
@@ -48,6 +50,10 @@ def init_command(
         )
     at = (session.directory / (directory or Path())).resolve()
     created = create_log(at, store=store, new=new, signed=signed, agents_md=agents_md, warn=session.out.warn)
+    if session.server:
+        session.out.warn(
+            f"EVERLOG_URL applies: commands work on {session.server}, not on the log in {created.folder}"
+        )
     folder = str(created.folder)
     line = f"created a log in {folder}" if created.is_new else f"there is a log in {folder} already"
     facts = {"folder": folder, "log_id": created.log_id, "made": created.is_new}

@@ -51,7 +51,7 @@ COMMANDS = {
     "join": ("Sync", "sync", "Make a copy of the log of a peer."),
     "serve": ("Serve", "serve", "Serve the log over HTTP."),
     "hooks": ("Serve", "hooks", "Webhooks: add, list, remove, replay, secret, run."),
-    "tokens": ("Serve", "serve", "Who may call the server: new, list, revoke, rotate."),
+    "tokens": ("Serve", "tokens", "Who may call the server: new, list, revoke, rotate."),
     "verify": ("Check", "verify", "Verify the log from its bytes."),
     "checkpoint": ("Trust", "trust", "Write a signed checkpoint of the log."),
     "prove": ("Trust", "trust", "Write a proof that an event is in the log."),

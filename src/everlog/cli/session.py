@@ -78,7 +78,8 @@ class Session:
         """Where this run looks for the log."""
         from everlog.application.folder.open import Location
 
-        return Location(work_in=self.work_in, url=self.url, server=self.server, actor=self.actor)
+        server = self.server
+        return Location(work_in=self.work_in, url="" if server else self.url, server=server, actor=self.actor)
 
     @property
     def server(self) -> str:
@@ -227,7 +228,13 @@ common_options = together(
         help="Work in DIR instead of the current directory.",
     ),
     _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
-    _option("--url", to="server_given", metavar="URL", help="Use the log behind a server, such as https://HOST."),
+    # Its name in click is not `url`: some commands have an argument of that name.
+    _option(
+        *("--url", "server_url"),
+        to="server_given",
+        metavar="URL",
+        help="Use the log behind a server, such as https://HOST.",
+    ),
     _option("--json", to="json", is_flag=True, help="Answer in JSON."),
     _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
     _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),

@@ -122,7 +122,7 @@ def index_command() -> None:
 @click.option(
     "--accept-missing",
     is_flag=True,
-    help="Continue without events that were here before and are in no file now.",
+    help="Continue without events and notes that were here before and are in no file now.",
 )
 @common_options
 @pass_session

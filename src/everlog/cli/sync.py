@@ -10,6 +10,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, pairs, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.ids import AHEAD_MS_MAX
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
@@ -44,24 +45,24 @@ def sync_command(
       everlog sync /media/stick/notes.sync
       everlog sync --watch --listen 0.0.0.0:7474
     """
+    from everlog.application.sync.node import follow_forgets, node_of
     from everlog.application.sync.places import sync_with
-    from everlog.sync.exchange import Node
 
     if (watch or address) and (place or again):
         raise click.UsageError("--watch and --listen concern all peers; a place or --again is one sync")
     if open_to_all and not address:
         raise click.UsageError("--open belongs to --listen")
-    node = Node(session.log(), follow_purges=session.settings().settings.follow_purges)
     if watch or address:
-        _stay(session, node, watch, address, open_to_all)
+        _stay(session, watch, address, open_to_all)
         return
+    node = node_of(session.log(), session.location)
+    follow_forgets(node.log, session.location)  # those that an earlier sync could not
     if place is None:
         _all_peers(session, node, again)
         return
     done = sync_with(node, place, base=session.directory)
-    if again and (count := _again(node, done)):
+    if again and _again(session, node, [done]):
         done = sync_with(node, place, base=session.directory)
-        session.out.hint(f"recorded once more: {counted(count, 'event')}")
     _answer(session, {place: done})
 
 
@@ -69,32 +70,46 @@ def sync_command(
 @click.argument("url", metavar="URL")
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--store", metavar="URL", default="sqlite:log.db", help="Where the events are stored, as in init.")
+@click.option("--authors", metavar="KEYS", default="", help="Whose events count: the setting authors of the new log.")
+@click.option(
+    "--quorum", type=click.IntRange(0), default=0, help="How many of these keys must sign a snapshot (0: a majority)."
+)
 @common_options
 @pass_session
-def join_command(session: Session, url: str, directory: Path | None, store: str) -> None:
+def join_command(session: Session, url: str, directory: Path | None, store: str, authors: str, quorum: int) -> None:
     """Make a copy of the log of a peer in DIRECTORY, or in the current directory, with a new key.
 
     If the peer does not know the key, the command prints it: type everlog peers add KEY on the peer, and join again.
 
+    With keys in --authors, views begin with the snapshots of the peer that a quorum of these keys has signed (see
+    everlog snapshot share). Some keys of each are then derived again from the events.
+
     \b
-    Example:
+    Examples:
       everlog join http://192.168.0.7:7474
+      everlog join http://192.168.0.7:7474 --authors z6MkhaXg…,z6MktwuP…,z6MkqRTh…
     """
     from everlog.application.sync.join import join
 
     if session.url:
         raise click.UsageError("join creates a folder with a log in it; give --store URL instead of --log")
     at = (session.directory / (directory or Path())).resolve()
-    created, done = join(url, at, store=store, warn=session.out.warn)
+    created, done, used = join(url, at, store=store, authors=authors, quorum=quorum, warn=session.out.warn)
     facts = {
         "folder": str(created.folder),
         "log_id": created.log_id,
         "origin": created.origin,
         "received": done.received_count,
         "equal": done.equal,
+        "snapshots": [one.view for one in used if one.ok],
     }
     line = f"joined the log {created.log_id} in {created.folder}: {counted(done.received_count, 'event')}"
-    session.out.answer(Answer.of_row(created.log_id, facts, lines=[safe(line)]))
+    lines = [line]
+    for one in used:
+        signed = f"signed by {counted(len(one.signed_by), 'pinned key')}"
+        checked = f"{counted(one.replayed, 'key')} derived again: {'ok' if one.ok else 'wrong, and not used'}"
+        lines.append(f"began with a snapshot of {one.view}: {counted(one.keys, 'key')}, {signed}; {checked}")
+    session.out.answer(Answer.of_row(created.log_id, facts, lines=[safe(line) for line in lines]))
     session.out.hint("next: everlog log   everlog sync   everlog sync --watch")
 
 
@@ -189,20 +204,27 @@ def _all_peers(session: Session, node: Node, again: bool) -> None:
         return sync_with_url(node, url)
 
     found = sync_with_all(peers, sync)
-    if again:
-        counts = [_again(node, done) for done in found.values() if not isinstance(done, EverlogError)]
-        if any(counts):
-            found = sync_with_all(peers, sync)
+    if again and _again(session, node, [done for done in found.values() if not isinstance(done, EverlogError)]):
+        found = sync_with_all(peers, sync)
     _answer(session, found)
     failed = [done for done in found.values() if isinstance(done, EverlogError)]
     if len(failed) == len(found):
         raise failed[0]
 
 
-def _again(node: Node, done: Synced) -> int:
+def _again(session: Session, node: Node, synced: list[Synced]) -> bool:
+    """Record once more what peers refused for its time, if the clock of this machine agrees with them."""
     from everlog.application.sync.again import record_again
 
-    return record_again(node.log, done.rejected)
+    done = record_again(node.log, [one for each in synced for one in each.rejected])
+    if done.recorded:
+        session.out.hint(f"recorded once more: {counted(done.recorded, 'event')}")
+    elif done.doubted:
+        session.out.warn(
+            f"nothing was recorded once more: a peer refuses {counted(done.doubted, 'event')} as too far ahead, and"
+            " by the clock of this machine they are not; if this clock is wrong, correct it; else the peer's is"
+        )
+    return bool(done.recorded)
 
 
 def _answer(session: Session, found: dict[str, Any]) -> None:
@@ -212,6 +234,15 @@ def _answer(session: Session, found: dict[str, Any]) -> None:
     reasons = [one for done in found.values() for one in getattr(done, "rejected", ())]
     data = [{**row, "rejected_reasons": _reasons(found[row["place"]])} for row in rows]
     session.out.answer(Answer.of_many(rows, _COLUMNS, lines=lines, facts=facts, data=data))
+    for place, done in found.items():
+        if getattr(done, "clock_ahead_ms", 0) > AHEAD_MS_MAX:
+            session.out.warn(
+                f"the clock of this machine is {done.clock_ahead_ms // 3_600_000} hours ahead of that of {place},"
+                " which refuses events that are more than 24 hours ahead: correct it before you record more"
+            )
+    for one in reasons:
+        if one.reason == "event_too_large":
+            session.out.warn(f"event {one.event_id} is larger than a message of a sync, and is not exchanged")
     if any(one.reason == "clock_too_far" for one in reasons):
         session.out.hint(
             "a clock is ahead: correct it, then everlog sync --again records the refused events once more"
@@ -255,14 +286,22 @@ def _line(row: dict[str, Any]) -> str:
 # ---- until Ctrl-C
 
 
-def _stay(session: Session, node: Node, watch: bool, address: str | None, open_to_all: bool) -> None:
+def _stay(session: Session, watch: bool, address: str | None, open_to_all: bool) -> None:
     """Listen and watch until the command is interrupted."""
     import threading
 
+    from everlog.application.sync.forgets import Follower
+    from everlog.application.sync.node import node_of
     from everlog.application.sync.peers import peers_of
     from everlog.application.sync.places import sync_with_url
     from everlog.application.sync.watch import Watch
+    from everlog.application.trust.owned_bytes import owned_by
 
+    location, log = session.location, session.log()
+    follower = Follower(log, lambda: owned_by(location))
+    node = node_of(log, location, on_forgotten=follower.wake)
+    if location.settings().settings.follow_forgets:
+        follower.wake()  # for those that an earlier sync could not
     listener = None
     if address:
         from everlog.application.sync.listen import listen
@@ -296,3 +335,4 @@ def _stay(session: Session, node: Node, watch: bool, address: str | None, open_t
         watching.stop()
         if listener is not None:
             listener.close()
+        follower.close()

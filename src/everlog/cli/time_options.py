@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from everlog.application.events.parse_time import is_time_ago, parse_moment, parse_time, parse_time_or_position
+from everlog.application.events.parse_time import (
+    is_time_ago,
+    parse_moment,
+    parse_time,
+    parse_time_ahead,
+    parse_time_or_position,
+)
 from everlog.errors import InvalidField
 
 if TYPE_CHECKING:
@@ -44,3 +50,4 @@ class TakesMoments(click.Command):
 MOMENT: ParsedType[datetime] = ParsedType("time", parse_time)
 TIME_OR_POSITION: ParsedType[datetime | int] = ParsedType("time or #position", parse_time_or_position)
 AS_OF: ParsedType[Moment] = ParsedType("moment", parse_moment)
+AHEAD: ParsedType[datetime] = ParsedType("time ahead", parse_time_ahead)

@@ -71,13 +71,18 @@ def verify_command(
         if not claim.is_of_log_here:
             claim.answer(out)
             return
-    log = session.log()
-    with no_hint_to_verify(), progress(out, "verifying", log.head()) as show:
-        report = log.verify(progress=show)
+    from everlog.application.checks.forks import forked_chains
+
+    any_log = session.any_log()
+    with no_hint_to_verify(), progress(out, "verifying", any_log.head()) as show:
+        report = any_log.verify(progress=show)
     more: dict[str, Any] = {"unseen": report.unseen} if report.unseen else {}
+    if not session.server and (forked := forked_chains(session.log())):
+        more["forked"] = forked
     if claim is not None:
-        report, more = claim.compared(log, report), {**more, **claim.facts}
-    answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))
+        report, more = claim.compared(session.log(), report), {**more, **claim.facts}
+    of = None if session.server else checked_out(session.log())
+    answer_report(out, report, took_s=time.monotonic() - started, more=more, of=of)
 
 
 def answer_report(

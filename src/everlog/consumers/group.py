@@ -236,11 +236,9 @@ class Group:
 
     def dead_letters(self, *, decided: bool = False) -> list[GroupLetter]:
         """Return the events that the group could not handle, in order; with `decided`, also those decided since."""
-        found = [
-            letter
-            for letter in read_letters(self.log.writer.small_state, self.name)
-            if decided or letter.what in OPEN
-        ]
+        state = self.log.writer.small_state
+        state.refuse_lost_notes()
+        found = [letter for letter in read_letters(state, self.name) if decided or letter.what in OPEN]
         return sorted(found, key=lambda letter: letter.position)
 
     def retry(self, position: int, *, by: str = "", reason: str = "") -> GroupLetter:

@@ -46,6 +46,7 @@ class Stages:
             ("purge", self.purge),
             ("views", self.views),
             ("verify", self.verify),
+            ("trust", self.trust),
             ("errors", self.errors),
         ]
 
@@ -283,6 +284,24 @@ class Stages:
         _require(report.ok, f"{len(report.problems)} problems, the first: {report.problems[:1]}")
         return (
             f"{report.events:,} events and {report.purged} purged positions verified, digest {report.digest[:16]}..."
+        )
+
+    def trust(self) -> str:
+        """Sign on two laptops, sync them over HTTP, forget a customer on both, and check the proofs from before."""
+        from everlog.errors import Unavailable
+
+        try:
+            from everlog.demo.two_laptops import FORGOTTEN, sync_and_forget
+
+            seen = sync_and_forget()
+        except Unavailable as error:  # the extra `sync` is not installed
+            return f"left out: {error.what}; {error.hint}"
+        except AssertionError as error:
+            raise StageFailed(str(error)) from error
+        _require(not seen.found, f"the address of {FORGOTTEN} is still in {', '.join(seen.found)}")
+        return (
+            f"two laptops with {seen.keys} keys sync {seen.events} signed events over HTTP; {FORGOTTEN} is forgotten"
+            f" on both, in every file; the proof of #{seen.position} from before still holds"
         )
 
     def errors(self) -> str:

@@ -4,6 +4,7 @@ The values of personal fields are sealed, so destroying the keys of a person (`e
 unreadable everywhere. What is left for the log:
 
     payloads     of events that were recorded before a field of them was declared personal: erased
+    what waits   of other nodes (`everlog.log.admit.quarantine`), with such a value: its payload is removed
     beside it    refusals, dead letters and stored responses, which may quote a value: removed
     a record     `subject.forgotten`, with the ids of the keys and the events that were erased; never the person
 
@@ -13,6 +14,7 @@ All of it is one write. Views and snapshots follow its note (`everlog.log.forgot
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -23,13 +25,16 @@ from everlog.core.event import START, Event, Position, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import SchemaBroken
+from everlog.log.admit.erased import Forgotten
+from everlog.log.admit.quarantine import Quarantine, held_events
 from everlog.log.dead_letters import blank_letters
-from everlog.log.forgotten import Forget, forgets_in, put_forget
+from everlog.log.forgotten import Forget, count_forgets, forgets_in, put_forget
 from everlog.log.log import Log
 from everlog.log.records import FORGETS, FORGOTTEN, LISTED_MAX, SubjectForgotten, events_listed, listed
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
 from everlog.log.write.refusals import forget_refusals
+from everlog.stores.contract import InGit
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.sealing import key_id_of
 
@@ -47,13 +52,14 @@ class Concerned(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str] = []  # of the ring, and of envelopes
     events: list[EventId] = []  # with a personal field of theirs
     open: list[EventId] = []  # those of them that have a value which was never sealed
+    held: list[tuple[str, int, bytes]] = []  # events that wait and have such a value: origin, number, hash
     streams: list[str] = []
     values: list[str] = []  # texts to search for afterwards
     follows: str = ""  # the record of another node that asks for it
     upto: int = START  # the position up to which the log was searched
 
     def __bool__(self) -> bool:
-        return bool(self.keys or self.events)
+        return bool(self.keys or self.events or self.held)
 
 
 def find_subject(log: Log, subject: str) -> Concerned:
@@ -64,9 +70,12 @@ def find_subject(log: Log, subject: str) -> Concerned:
     keys, events, open_ones, streams = set(known), [], [], dict[str, None]()
     values: dict[str, None] = {}
     upto = log.head()
+    waiting = {one.event.id: one for one in held_events(log.writer.small_state)} if personal else {}
+    held = []
     if personal:
-        for recorded in log.stored.read(Query(types=frozenset(personal)), upto=upto):
-            event, shown = recorded.event, _opened(log, recorded.event)
+        recorded_events = (one.event for one in log.stored.read(Query(types=frozenset(personal)), upto=upto))
+        for event in (*recorded_events, *(one.event for one in waiting.values() if one.event.type in personal)):
+            shown = _opened(log, event)
             stored, is_open, found = event.payload, False, False
             for name, mark in personal[event.type].items():
                 sealed_with = key_id_of(stored.get(name))
@@ -82,7 +91,10 @@ def find_subject(log: Log, subject: str) -> Concerned:
                     is_open = True
                 if not sealed_with or (ring is not None and ring.key(sealed_with) is not None):
                     _gather(value, values)
-            if found:
+            if found and event.id in waiting:
+                if is_open:
+                    held.append(_place(event))
+            elif found:
                 events.append(event.id)
                 streams[event.stream] = None
                 if is_open:
@@ -92,6 +104,7 @@ def find_subject(log: Log, subject: str) -> Concerned:
         keys=sorted(keys),
         events=events,
         open=open_ones,
+        held=held,
         streams=list(streams),
         values=list(values)[:VALUES_MAX],
         upto=upto,
@@ -107,18 +120,21 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
     values: dict[str, None] = {}
     personal = log.catalog.personal_fields()
     upto = log.head()
-    for recorded in log.stored.read(upto=upto):
-        event = recorded.event
+    held = []
+    waiting = {one.event.id: one.event for one in held_events(log.writer.small_state)}
+    for event in (*(one.event for one in log.stored.read(upto=upto)), *waiting.values()):
         hash = places.get((event.origin, event.origin_seq)) if event.salt else None
         is_listed = hash is not None and _place(event)[2] == hash
         sealed = [name for name, value in event.payload.items() if key_id_of(value) in keys]
         if not is_listed and not sealed:
             continue
-        events.append(event.id)
-        streams[event.stream] = None
         shown = _opened(log, event)
-        if is_listed:
-            open_ones.append(event.id)
+        if event.id in waiting:
+            held += [_place(event)] if is_listed else []
+        else:
+            events.append(event.id)
+            streams[event.stream] = None
+            open_ones += [event.id] if is_listed else []
         for name in personal.get(event.type, {}):
             sealed_with = key_id_of(event.payload.get(name))
             if (not sealed_with and is_listed) or (ring is not None and name in sealed and ring.key(sealed_with)):
@@ -128,6 +144,7 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
         keys=sorted(keys),
         events=events,
         open=open_ones,
+        held=held,
         streams=list(streams),
         values=list(values)[:VALUES_MAX],
         follows=record.event.id,
@@ -149,9 +166,12 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
     concerned = _with_later(write, concerned)
     found = (write.get(event_id) for event_id in concerned.open)
     erasing = [recorded.event for recorded in found if recorded is not None and recorded.event.salt]
+    quarantine = Quarantine(write)
+    held = [place for place in concerned.held if quarantine.whole(place[0], place[2]) is not None]
+    places = [*map(_place, erasing), *held]
     drafts = [
         Draft(FORGOTTEN, FORGETS, SubjectForgotten([] if part else concerned.keys, erased, concerned.follows), actor)
-        for part, erased in enumerate(listed(map(_place, erasing)))
+        for part, erased in enumerate(listed(places))
     ]
     if not drafts:
         drafts = [Draft(FORGOTTEN, FORGETS, SubjectForgotten(concerned.keys, {}, concerned.follows), actor)]
@@ -161,8 +181,12 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
         raise asked.error
     records = [recorded.event.id for recorded in asked.do(write).records]
     for part, by in enumerate(records):
-        mine = erasing[part * LISTED_MAX : (part + 1) * LISTED_MAX]
-        write.erase([event.id for event in mine], by=by)
+        mine = slice(part * LISTED_MAX, (part + 1) * LISTED_MAX)
+        write.erase([event.id for event in erasing[mine]], by=by)
+        for origin, _, hash in places[mine][len(erasing[mine]) :]:
+            quarantine.forget(origin, hash, by)
+    quarantine.save()
+    write.scrubs = True  # what is removed beside the events leaves no bytes either
     forget_refusals(write, concerned.streams, byte_forms(concerned.values))
     blank_letters(write, concerned.streams)
     forget_responses(write, set(concerned.events))
@@ -173,10 +197,43 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
         keys=tuple(concerned.keys),
         streams=tuple(concerned.streams),
         records=tuple(records),
-        erased=len(erasing),
+        erased=len(places),
     )
     put_forget(write, forget)
     return forget
+
+
+def forget_again(log: Log) -> int:
+    """Erase what was forgotten here and came back with a file or with git; return how many payloads had come back."""
+    listed_here = Forgotten(log.stored).listed
+    if not listed_here:
+        return 0
+    in_git = isinstance(log.stored, InGit) and log.stored.checkout() is not None
+    numbers = {(origin, number) for origin, number, _ in listed_here}
+    found: dict[str, list[Event]] = {}
+    for event in (recorded.event for recorded in log.stored.read()):
+        if (event.origin, event.origin_seq) in numbers and (event.salt or in_git):
+            by = listed_here.get(_place(event))
+            if by is not None:
+                found.setdefault(by, []).append(event)
+    if not found:
+        return 0
+    back = [event for events in found.values() for event in events if event.salt]
+
+    def erase(write: OpenWrite) -> None:
+        for by, events in found.items():
+            write.erase([event.id for event in events], by=EventId(by), again=in_git)
+        if back:
+            number = 1 + count_forgets(write)
+            streams = tuple({event.stream: None for event in back})
+            request = f"again {number}"
+            put_forget(
+                write,
+                Forget(number=number, request=request, at_us=write.now_us, keys=(), streams=streams, records=()),
+            )
+
+    log.writer.write(erase, exclusive=True)
+    return len(back)
 
 
 def _with_later(write: OpenWrite, concerned: Concerned) -> Concerned:
@@ -229,10 +286,20 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def byte_forms(values: Collection[str]) -> list[bytes]:
-    """Return every form in which texts may be stored: as they are, and as JSON with and without other characters."""
+    """Return every form in which texts may be stored: as they are, as JSON with and without other characters, and
+    within base64, as events that wait are stored."""
     forms: dict[bytes, None] = {}
     for text in values:
         forms[text.encode()] = None
         forms[msgspec.json.encode(text)[1:-1]] = None
         forms[json.dumps(text)[1:-1].encode()] = None
+        forms.update(dict.fromkeys(_within_base64(text.encode())))
     return list(forms)
+
+
+def _within_base64(text: bytes) -> Iterator[bytes]:
+    """Return the characters that a text has within base64, for each of the three places at which it may begin. Those
+    that also depend on its neighbours are left out."""
+    for before in range(3):
+        whole = (before + len(text)) // 3 * 4
+        yield b64encode(bytes(before) + text)[4 if before else 0 : whole]

@@ -1,10 +1,13 @@
 """Who was forgotten, as far as others beside the log must know: which streams, when, and which keys. Never who.
 
 One note per time (`forget/NUMBER`), in the write that erases. What a view or a snapshot derived before is followed by
-its number: the process that reads on next derives the keys of these streams again.
+its number: the process that reads on next derives the keys of these streams again. A note without keys and records is
+about values that can be read from now on, because their keys came from another node.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -42,6 +45,17 @@ def count_forgets(state: RowReader) -> int:
 
 def put_forget(write: OpenWrite, forget: Forget) -> None:
     write.put(NOTES, {_key(forget.number): msgspec.json.encode(forget)})
+
+
+def derive_again(write: OpenWrite, streams: Iterable[str], *, request: str) -> None:
+    """Have views derive streams again, because values in them can be read that could not be read before."""
+    number = 1 + count_forgets(write)
+    put_forget(
+        write,
+        Forget(
+            number=number, request=request, at_us=write.now_us, keys=(), streams=tuple(sorted(streams)), records=()
+        ),
+    )
 
 
 def streams_of(forgets: list[Forget]) -> set[str]:

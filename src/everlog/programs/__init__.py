@@ -79,6 +79,7 @@ TYPES: dict[str, tuple[str, ...]] = {
         "community.member.promoted",
         "community.member.demoted",
         "community.policy.updated",
+        "community.branch.named",
         "node.manifest.updated",
         "market.post.created",
         "market.post.updated",

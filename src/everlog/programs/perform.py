@@ -31,7 +31,16 @@ import msgspec
 
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.query import Looks, Newest, Query, in_scope
-from everlog.errors import AlreadyPurged, Damaged, EverlogError, KeyReuse, NoSuchSubject, QueryMatched, Unavailable
+from everlog.errors import (
+    AlreadyPurged,
+    Damaged,
+    EverlogError,
+    InvalidField,
+    KeyReuse,
+    NoSuchSubject,
+    QueryMatched,
+    Unavailable,
+)
 from everlog.log.log import Log
 from everlog.log.write import guard
 from everlog.log.write.draft import Draft, Receipt
@@ -366,7 +375,7 @@ def _label(log: Log, stream: str, scope: str, within: str, *, confined: bool) ->
             raise no_such_scope(scope)
         if confined:
             require_stream_within(log, stream, within)
-    except NoSuchSubject as error:
+    except (NoSuchSubject, InvalidField) as error:
         raise _Refused(error) from error
     last = None if scope else next(log.read(Query(stream=stream), limit=1, newest_first=True), None)
     return scope or (last.event.scope if last is not None and in_scope(last.event.scope, within) else within)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -30,6 +30,7 @@ from everlog.errors import (
 )
 from everlog.log.write.draft import Draft, Receipt
 from everlog.programs.command import By, Command, Outcome, Question
+from everlog.programs.operations import Operation
 from everlog.programs.program import program_of
 from everlog.wire import messages, problems
 
@@ -75,7 +76,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        found = {"accept": self.accept}
+        found = {"accept": self.accept, problems.HINTS: "commands"}
         if self.body:
             found["content-type"] = JSON
         if self.key:
@@ -285,8 +286,7 @@ def perform(command: Command[R], by: By) -> Call[Outcome[R]]:
     """Carry out a command. Who acts, and in which scope, is decided by the token."""
     if by.within:
         raise _decided_by_token("within", by.within)
-    name = _operation(type(command))
-    kind = result_type(type(command), Command)
+    operation = _operation(command)
     asked = [("full", "true"), *_dry(by.dry_run)]
     given = {"at": by.at, "causation_id": by.causation_id, "correlation_id": by.correlation_id, "actor": by.actor}
     asked += [(field, _text(value)) for field, value in given.items() if value]
@@ -294,7 +294,7 @@ def perform(command: Command[R], by: By) -> Call[Outcome[R]]:
     def read(reply: Reply) -> Outcome[R]:
         found = msgspec.json.decode(reply.body, type=messages.OutcomeObject)
         return Outcome(
-            result=found.result if kind is None else msgspec.convert(found.result, kind),
+            result=msgspec.convert(found.result, operation.result_type),
             status=found.status,
             records=[messages.read_record(msgspec.json.decode(one)) for one in found.records],
             next=found.next,
@@ -303,7 +303,7 @@ def perform(command: Command[R], by: By) -> Call[Outcome[R]]:
 
     return Call(
         method="POST",
-        path=f"/v1/do/{quote(name, safe='.')}",
+        path=f"/v1/do/{quote(operation.name, safe='.')}",
         parse=read,
         query=asked,
         body=canonical(msgspec.to_builtins(command)),
@@ -316,19 +316,16 @@ def ask(question: Question[R], *, within: str = "") -> Call[R]:
     """Answer a question. What the caller may see is decided by the token."""
     if within:
         raise _decided_by_token("within", within)
-    name = _operation(type(question))
-    kind = result_type(type(question), Question)
+    operation = _operation(question)
 
     def read(reply: Reply) -> R:
-        found = msgspec.json.decode(reply.body)
-        return found if kind is None else msgspec.convert(found, kind)  # type: ignore[no-any-return]
+        return msgspec.json.decode(reply.body, type=operation.result_type)  # type: ignore[no-any-return]
 
-    return Call(method="GET", path=f"/v1/ask/{quote(name, safe='.')}", parse=read, query=_fields(question))
+    return Call(method="GET", path=f"/v1/ask/{quote(operation.name, safe='.')}", parse=read, query=_fields(question))
 
 
-def _operation(value: type[Any]) -> str:
-    """Return the name of a command or a question among the operations of a server."""
-    return f"{program_of(value).name}.{value.verb.replace(' ', '_')}"
+def _operation(value: Command[Any] | Question[Any]) -> Operation:
+    return Operation(program_of(type(value)).name, type(value))
 
 
 def ask_named(name: str, fields: Mapping[str, Any], kind: Any, *, wait_s: float = 0.0) -> Call[Any]:
@@ -349,18 +346,6 @@ def do_named(name: str, fields: Mapping[str, Any], kind: Any, *, repeatable: boo
 
     body = canonical(dict(fields))
     return Call(method="POST", path=f"/v1/do/{name}", parse=read, body=body, repeatable=repeatable)
-
-
-def result_type(value: type[Any], base: type[Any]) -> Any:
-    """Return the class of the result that a command or a question names, `R` of `Command[R]`, or None."""
-    given: Any = None
-    for kind in reversed(value.__mro__):
-        for parent in getattr(kind, "__orig_bases__", ()) if "__orig_bases__" in vars(kind) else ():
-            origin = get_origin(parent)
-            if isinstance(origin, type) and issubclass(origin, base):
-                (named,) = get_args(parent)
-                given = given if isinstance(named, TypeVar) else named
-    return given
 
 
 def _fields(question: Question[Any]) -> list[tuple[str, str]]:

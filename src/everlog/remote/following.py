@@ -12,7 +12,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Page, Reset
 from everlog.errors import EverlogError, RejectedMessage, Unavailable
 from everlog.log.read.follow import POLL_S, items_of
-from everlog.remote.retry import ATTEMPTS, pause_s
+from everlog.remote.retry import ATTEMPTS_AT_FIRST, pause_s
 from everlog.remote.server_sent import Parser, ServerSent
 from everlog.wire.messages import read_record
 from everlog.wire.problems import Problem, error_of
@@ -82,9 +82,9 @@ class Following:
             self.cursor = Cursor.of(sent.id)
             return Reset(self.cursor, msgspec.json.decode(sent.data, type=Notice).reason)
         if sent.kind == "bye":
-            said = msgspec.json.decode(sent.data, type=Notice)
+            notice = msgspec.json.decode(sent.data, type=Notice)
             self._move(sent)
-            self.ended, self.failed = True, None if said.problem is None else error_of(said.problem)
+            self.ended, self.failed = True, None if notice.problem is None else error_of(notice.problem)
         elif sent.kind in ("message", "event"):
             recorded = read_record(msgspec.json.decode(sent.data))
             if recorded.position > self.cursor.position:
@@ -109,7 +109,7 @@ class Following:
         error = error or self.failed
         if error is not None and not (isinstance(error, Unavailable) and error.retryable):
             raise error
-        if error is not None and not self._answered and self._failures >= ATTEMPTS:
+        if error is not None and not self._answered and self._failures >= ATTEMPTS_AT_FIRST:
             raise error
         if error is not None or self._failures > 1:  # a stream that ended without an event counts as a failure, too
             return pause_s(min(self._failures, 6))

@@ -19,7 +19,6 @@ from everlog.remote.address import Address
 from everlog.remote.calls import SSE, Call, Reply, not_everlog
 from everlog.remote.following import SILENCE_S
 from everlog.remote.retry import gone, pause_before_next, retry_after
-from everlog.wire.problems import HINTS
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ _PIECES_MAX = 64  # of a stream that wait for their reader; then the server has 
 def client_settings(address: Address, token: str, timeout_s: float, tls: ssl.SSLContext | None) -> dict[str, Any]:
     """Return the settings that both clients have."""
     return {
-        "headers": {"authorization": f"Bearer {token}", "user-agent": f"everlog/{__version__}", HINTS: "commands"},
+        "headers": {"authorization": f"Bearer {token}", "user-agent": f"everlog/{__version__}"},
         "timeout": httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
         "follow_redirects": False,  # the token would go elsewhere
         "verify": True if tls is None else tls,
@@ -93,6 +92,7 @@ class Http:
         self.address = address
         self._timeout_s = timeout_s
         self._client = httpx.Client(**client_settings(address, token, timeout_s, tls))
+        self._answered = False
         self._closing = threading.Event()
         self._streams: set[Pieces] = set()
 
@@ -106,7 +106,7 @@ class Http:
             try:
                 return self._sent(call)
             except EverlogError as error:
-                pause = pause_before_next(call, error, attempt)
+                pause = pause_before_next(call, error, attempt, answered=self._answered)
                 if pause is None:
                     raise
                 attempt += 1
@@ -119,6 +119,7 @@ class Http:
             reply = reply_of(self._client.request(**request_of(call, self.address, self._timeout_s)))
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
+        self._answered = True
         try:
             return call.read(reply, self.address.url)
         except EverlogError as error:
@@ -160,7 +161,7 @@ class Http:
 
 
 class Pieces:
-    """The body of a stream, read by a thread of its own: its reader can stop waiting at any time."""
+    """The body of a stream, read by another thread: its reader can stop waiting at any time."""
 
     def __init__(self, response: httpx.Response, address: Address, forget: Callable[[Pieces], None]) -> None:
         self._response = response

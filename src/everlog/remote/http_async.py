@@ -35,7 +35,7 @@ class AsyncHttp:
         self.address = address
         self._timeout_s = timeout_s
         self._client = httpx.AsyncClient(**client_settings(address, token, timeout_s, tls))
-        self._closed = False
+        self._closed = self._answered = False
 
     def is_closed(self) -> bool:
         return self._closed
@@ -47,7 +47,7 @@ class AsyncHttp:
             try:
                 return await self._sent(call)
             except EverlogError as error:
-                pause = pause_before_next(call, error, attempt)
+                pause = pause_before_next(call, error, attempt, answered=self._answered)
                 if pause is None:
                     raise
                 attempt += 1
@@ -60,7 +60,7 @@ class AsyncHttp:
             response = await self._client.request(**request_of(call, self.address, self._timeout_s))
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
-        reply = reply_of(response)
+        reply, self._answered = reply_of(response), True
         try:
             return call.read(reply, self.address.url)
         except EverlogError as error:

@@ -19,6 +19,7 @@ from everlog.log.derived import ViewName
 from everlog.log.read.follow import POLL_S, closed_early
 from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
+from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft, Receipt, typed_payload
 from everlog.log.write.expect import Expectation
 from everlog.log.write.refusal_rows import Refusal
@@ -303,6 +304,10 @@ class RemoteLog(PerformsElsewhere):
         """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
         return self.view(view).wait_for(position, timeout_s)
 
+    def ask_operation(self, name: str, fields: Mapping[str, Any], kind: Any = Any) -> Any:
+        """Ask an operation of the server by its name, such as log.state; the answer is converted into `kind`."""
+        return self._send(calls.ask_named(name, fields, kind))
+
     # ---- the rest
 
     @property
@@ -320,6 +325,15 @@ class RemoteLog(PerformsElsewhere):
         """Return recorded refusals, the newest first."""
         call = log_calls.refusals(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
         return self._send(call)
+
+    def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+        """Have the server check every event, the chains and the indexes, and return what it found."""
+        job, asked = self._send(log_calls.verify()), 0
+        while not job.ended:
+            progress(job.progress)
+            self._http.wait(log_calls.pause_s(asked))
+            job, asked = self._send(log_calls.job(job.id)), asked + 1
+        return log_calls.report_of(job)
 
     def close(self) -> None:
         """End the connections, and subscriptions that wait for events."""

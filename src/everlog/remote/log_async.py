@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from everlog.catalog.catalog import Catalog
@@ -16,6 +16,7 @@ from everlog.log.derived import ViewName
 from everlog.log.read.follow import closed_early
 from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
+from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.refusal_rows import Refusal
 from everlog.programs.command import NOBODY, By, Command, Outcome, Question
@@ -222,6 +223,10 @@ class AsyncRemoteLog:
         """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
         return await self.view(view).wait_for(position, timeout_s)
 
+    async def ask_operation(self, name: str, fields: Mapping[str, Any], kind: Any = Any) -> Any:
+        """Ask an operation of the server by its name, such as log.state; the answer is converted into `kind`."""
+        return await self._send(calls.ask_named(name, fields, kind))
+
     # ---- the rest
 
     async def identity(self) -> Identity:
@@ -238,6 +243,15 @@ class AsyncRemoteLog:
         """Return recorded refusals, the newest first."""
         call = log_calls.refusals(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
         return await self._send(call)
+
+    async def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+        """Have the server check every event, the chains and the indexes, and return what it found."""
+        job, asked = await self._send(log_calls.verify()), 0
+        while not job.ended:
+            progress(job.progress)
+            await self._http.sleep(log_calls.pause_s(asked))
+            job, asked = await self._send(log_calls.job(job.id)), asked + 1
+        return log_calls.report_of(job)
 
     async def close(self) -> None:
         """End the connections, and subscriptions that wait for events."""

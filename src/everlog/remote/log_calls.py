@@ -11,10 +11,12 @@ from everlog.core.event import Position, Purge, Recorded, microseconds
 from everlog.core.query import require_limit
 from everlog.errors import InvalidField, NotFound
 from everlog.log.derived import Answer, ViewName
+from everlog.log.verify.verify import Report
 from everlog.log.write.refusal_rows import Refusal
 from everlog.remote import calls
 from everlog.remote.calls import Call
 from everlog.stores.contract import Identity
+from everlog.wire.problems import Problem, error_of
 
 WAIT_S_MAX = 30.0
 """The longest that a server waits for a view in one request."""
@@ -24,12 +26,12 @@ REFUSALS_MAX = 10_000
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a server tells of its log."""
+    """The identity of the log of a server."""
 
     log_id: str
     origin: str
     epoch: str
-    created_us: int = 0
+    created_at: datetime
 
 
 def identity() -> Call[Head]:
@@ -37,7 +39,7 @@ def identity() -> Call[Head]:
 
 
 def identity_of(found: Head) -> Identity:
-    return Identity(found.log_id, found.origin, found.epoch, found.created_us)
+    return Identity(found.log_id, found.origin, found.epoch, microseconds(found.created_at))
 
 
 # ---- views
@@ -113,7 +115,7 @@ def moment_text(as_of: Any) -> str:
         case bool():
             pass
         case int():
-            return f"position:{as_of}"
+            return f"#{as_of}"
         case datetime() if as_of.tzinfo is not None:
             return as_of.isoformat()
         case str():
@@ -188,6 +190,46 @@ def purge_of(found: Removed) -> Purge:
         sequence=found.sequence,
         count=found.events,
     )
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A long operation of a server."""
+
+    id: str
+    status: str
+    progress: int = 0
+    result: Any = None
+    problem: Problem | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("done", "failed")
+
+
+class _Verified(msgspec.Struct, frozen=True):
+    report: Report
+
+
+def verify() -> Call[Job]:
+    """Have the log verified from its bytes. Started twice, it is done twice, and nothing else."""
+    return calls.do_named("log.verify", {}, Job, repeatable=True)
+
+
+def job(name: str) -> Call[Job]:
+    """Ask how far a long operation is."""
+    return Call(method="GET", path=f"/v1/jobs/{name}", parse=lambda reply: msgspec.json.decode(reply.body, type=Job))
+
+
+def report_of(ended: Job) -> Report:
+    """Return what a verification found, or raise why it failed."""
+    if ended.problem is not None:
+        raise error_of(ended.problem)
+    return msgspec.convert(ended.result, _Verified).report
+
+
+def pause_s(asked: int) -> float:
+    """Return how long to wait before a job is asked for again."""
+    return float(min(1.0, 0.02 * 2.0 ** min(asked, 10)))
 
 
 def refusals(

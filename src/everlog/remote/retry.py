@@ -8,7 +8,12 @@ from typing import Any
 from everlog.errors import EverlogError, PeerUnavailable, StorageFull, Unavailable, ViewBehind
 from everlog.remote.calls import Call, Reply
 
-ATTEMPTS = 5
+ATTEMPTS = 6
+"""Together they last about 5 seconds: as long as a server needs to start again."""
+
+ATTEMPTS_AT_FIRST = 3
+"""For a server that has never answered: probably its address is wrong."""
+
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 5.0
 RETRY_AFTER_S_MAX = 60.0
 """A server that wants a longer pause gets no further request; the caller gets its answer."""
@@ -23,8 +28,12 @@ def pause_s(attempt: int) -> float:
     return min(_PAUSE_S_MAX, _PAUSE_S * 2.0**attempt) * (0.5 + random.random() / 2)
 
 
-def pause_before_next(call: Call[Any], error: EverlogError, attempt: int, attempts: int = ATTEMPTS) -> float | None:
-    """Return how long to wait before a request is sent again; None if it must not be."""
+def pause_before_next(call: Call[Any], error: EverlogError, attempt: int, *, answered: bool = True) -> float | None:
+    """Return how long to wait before a request is sent again; None if it must not be.
+
+    `answered`: this server has answered before.
+    """
+    attempts = ATTEMPTS if answered or not isinstance(error, NotSent) else ATTEMPTS_AT_FIRST
     if attempt >= attempts or not (call.repeatable or isinstance(error, NotSent)):
         return None
     if not error.retryable or not isinstance(error, Unavailable) or isinstance(error, ViewBehind | StorageFull):

@@ -24,9 +24,16 @@ class RemoteView:
         self._send = send
 
     def get(
-        self, key: str, *, as_of: Any = None, at_least: int | Recorded = 0, timeout_s: float = TIMEOUT_S
+        self,
+        key: str,
+        *,
+        fresh: bool = True,
+        as_of: Any = None,
+        at_least: int | Recorded = 0,
+        timeout_s: float = TIMEOUT_S,
     ) -> Answer:
-        """Return the state of a key, now or as it was.
+        """Return the state of a key, now or as it was. A server brings a view up to date before it answers, also if
+        the state need not be `fresh`.
 
         With `at_least` the server waits until the view has applied that position; an answer that is older after
         `timeout_s` says so with its position.
@@ -42,7 +49,13 @@ class RemoteView:
         return log_calls.nothing_at(self.name, key, rows)
 
     def items(
-        self, *, after: str = "", limit: int | None = None, as_of: Any = None, at_least: int | Recorded = 0
+        self,
+        *,
+        fresh: bool = True,
+        after: str = "",
+        limit: int | None = None,
+        as_of: Any = None,
+        at_least: int | Recorded = 0,
     ) -> Iterator[tuple[str, Any]]:
         """Yield keys and states, in order of the keys."""
         wanted = log_calls.wanted_position(at_least)

@@ -62,15 +62,22 @@ class App:
         self.routes = routes
         self._table = Table(routes)
 
+    def new_secret(self, *, actor: str) -> str:
+        """Return the secret of a token with all rights on all logs, which ends with this process."""
+        secret = ""
+        for service in self.services.values():
+            secret = service.tokens.for_this_process(actor=actor, secret=secret)
+        return secret
+
     def close(self) -> None:
         """End what serves the logs. The logs themselves stay open."""
         for service in self.services.values():
             service.close()
 
-    def say_bye(self) -> None:
+    def end_streams(self) -> None:
         """End the streams and long polls of all logs: each gets the cursor to continue from."""
         for service in self.services.values():
-            service.say_bye()
+            service.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -23,6 +23,7 @@ from everlog.wire.messages import DraftObject, record_bytes
 T = TypeVar("T")
 
 BATCH_MAX = 10_000
+IN_LOOP_BYTES_MAX = 32 * 1024
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -57,9 +58,15 @@ async def append(request: Request) -> Response:
         draft, own_key = cloudevents.read_one(request.headers, request.body, request_id=request.id)
         key = key or own_key
     else:
-        draft = read_draft(request.body).draft(request_id=request.id)
+        read = request.service.run(read_draft, request.body) if _is_large(request) else None
+        draft = (read_draft(request.body) if read is None else await read).draft(request_id=request.id)
     receipt = await record(request, [draft], operation=draft.type, key=key, dry_run=asked.dry_run)
     return _recorded(receipt, record_bytes(receipt.records[0]))
+
+
+def _is_large(request: Request) -> bool:
+    """Return whether reading the body, or checking what is in it, would block the event loop for milliseconds."""
+    return len(request.body) > IN_LOOP_BYTES_MAX
 
 
 def _kind(request: Request) -> str:
@@ -104,7 +111,12 @@ def _records_bytes(records: Sequence[Recorded]) -> bytes:
 async def record(request: Request, drafts: list[Draft], *, operation: str, key: str, dry_run: bool) -> Receipt:
     """Record drafts as the caller of a request."""
     caller, log = request.caller, request.service.log
-    asked = traced([confined.own_draft(draft, caller) for draft in drafts])
+
+    def own_drafts() -> list[Draft]:
+        return traced([confined.own_draft(draft, caller) for draft in drafts])
+
+    large = _is_large(request)
+    asked = await request.service.run(own_drafts) if large else own_drafts()
     for attempt in range(1, ATTEMPTS + 1):
         own = asked
         if caller.within:
@@ -114,7 +126,9 @@ async def record(request: Request, drafts: list[Draft], *, operation: str, key: 
                 return await request.service.run(
                     log.writer.commit, own, key=key, operation=operation, dry_run=True, key_scope=caller.within
                 )
-            return await aio.commit(log, own, key=key, operation=operation, key_scope=caller.within)
+            return await aio.commit(
+                log, own, key=key, operation=operation, key_scope=caller.within, owned=True, large=large
+            )
         except WrongSequence as error:
             if attempt == ATTEMPTS or not confined.taken_meanwhile(error, asked):
                 raise

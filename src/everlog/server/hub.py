@@ -3,11 +3,11 @@
     waiters ──> tail reader ──> ring of recent events ──> a chunk per filter class, every 10 ms ──> queue per client
                 page_after      rendered once             made once, shared by its clients          at most 1 MB
 
-The tail reader is a reader like any other, with a cursor of its own: every page of it begins with the check whether
+The tail reader is a reader like any other, with its own cursor: every page of it begins with the check whether
 history has changed. If it has, every client leaves the live end, reads a page from its own cursor, and gets its own
 reset there. A purge takes a position, so a client that was given the next chunk would have jumped over its reset.
 
-All of this runs in one event loop, except the reads, which have a thread of their own. A client joins the live end at
+All of this runs in one event loop, except the reads, which have their own thread. A client joins the live end at
 the position up to which it has read, in one step of the loop: without a gap, and without an event twice.
 """
 
@@ -38,7 +38,7 @@ BYTES_PER_S = 8 * 1024 * 1024
 """A long burst is handed on at this rate: a client that reads it as fast does not fall behind."""
 
 PAGE = 500
-RING_EVENTS, RING_BYTES = 4_000, 4 * 1024 * 1024
+RING_EVENTS, RING_BYTES = 2_000, 2 * 1024 * 1024
 QUEUE_BYTES_MAX = 1024 * 1024
 HEARTBEAT_S = 15.0
 RIGHTS_S = 2.0
@@ -62,9 +62,10 @@ class Live(NamedTuple):
 class Client:
     """One stream, or one waiting poll."""
 
-    def __init__(self, reading: Reading, allowed: Allowed) -> None:
+    def __init__(self, reading: Reading, allowed: Allowed, *, heartbeats: bool = True) -> None:
         self.reading = reading
         self.allowed = allowed
+        self.heartbeats = heartbeats
         self.cursor = Cursor()  # of what was taken from the queue
         self.searched = START
         self.live = False
@@ -253,14 +254,14 @@ class Hub:
         waiters.watch(self._signal)
         sweeping = asyncio.create_task(self._sweep())
         try:
-            while self._clients or time.monotonic() - self._empty_since < LINGER_S:
+            while self._clients or not (self.closing or time.monotonic() - self._empty_since > LINGER_S):
                 self._grown.clear()  # before the look, so that a commit during it is not slept over
                 self._signalled = False
                 try:
                     if await self._step():
                         await self._until_grown()
                 except Exception as error:
-                    # Some clients may read on: each reads pages of its own, and gets its own error there.
+                    # Some clients may read on: each reads its own pages, and gets its own error there.
                     _logger.warning("the end of the log cannot be read", exc_info=error)
                     self._leave_live_end()
                     await asyncio.sleep(SWEEP_S)
@@ -432,7 +433,7 @@ class Hub:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()
             for client in list(self._clients):
-                if now - client.active_at >= HEARTBEAT_S and not client.queued_bytes:
+                if client.heartbeats and now - client.active_at >= HEARTBEAT_S and not client.queued_bytes:
                     client.push(HEARTBEAT, None)
                 elif not client.live:
                     client.wake()

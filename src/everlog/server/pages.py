@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -101,18 +102,24 @@ def _start(asked: EventsQuery) -> Cursor:
 
 
 def _oldest(request: Request, asked: EventsQuery, reading: Reading) -> Response:
-    read = reading.after(_start(asked), limit=asked.limit or LIMIT, looking=asked.after is None)
-    return _of_read(request, asked, reading, read)
+    texts = request.service.texts
+    read, found = reading.rendered(_start(asked), texts, limit=asked.limit or LIMIT, looking=asked.after is None)
+    return _of_texts(request, asked, reading, read, found)
 
 
 def _of_read(request: Request, asked: EventsQuery, reading: Reading, read: Read) -> Response:
+    found = request.service.texts.of(read.page.events, reading.epoch)
+    return _of_texts(request, asked, reading, read, found)
+
+
+def _of_texts(request: Request, asked: EventsQuery, reading: Reading, read: Read, found: Sequence[bytes]) -> Response:
     page = read.page
     looked_to = page.next_cursor.position
     looking = asked.after is None
     if page.reset is not None:
         request.service.hub.resets_sent += 1
     body = page_bytes(
-        map(record_bytes, page.events),
+        found,
         next=str(page.next_cursor),
         head=page.head,
         looked_to=looked_to,
@@ -129,7 +136,7 @@ def _newest(request: Request, asked: EventsQuery, reading: Reading) -> Response:
     records, before = reading.before(asked.from_, limit=asked.limit or LIMIT)
     first = asked.from_ if asked.from_ is not None else head
     body = page_bytes(
-        map(record_bytes, records),
+        request.service.texts.of(records, epoch),
         next=str(before),
         head=max(head, records[0].position) if records else head,
         looked_to=before + 1 if first else 0,
@@ -171,7 +178,7 @@ def _unchanged(tag: str) -> Response:
 async def _waited(request: Request, asked: EventsQuery, reading: Reading) -> Response | None:
     """Return the page that is there within the time, None if none is: then the caller gets what there is."""
     hub, looking = request.service.hub, asked.after is None
-    client = Client(reading, still_allowed(request))
+    client = Client(reading, still_allowed(request), heartbeats=False)
     limit, until = asked.limit or LIMIT, asyncio.get_running_loop().time() + asked.wait
     hub.add(client)
     try:
@@ -263,33 +270,34 @@ class _Export:
         self._ended = False
 
     def read_or_end(self) -> bytes:
+        """Return the next lines, or why there are none. Nothing after the last line."""
         try:
-            return self.read()
+            return b"" if self._ended else self.read()
         except EverlogError as error:
             return self._end(problem=problems.problem_of(error, request_id=self._request.id))
 
     def read(self) -> bytes:
-        """Return the next lines; the last one says how the export ended. Nothing after that."""
-        if self._ended:
-            return b""
+        """Return the next lines; the last one says how the export ended."""
         if self._upto < 0:
             self._upto = self._reading.head()
         limit = EXPORT_PAGE if self._left is None else min(EXPORT_PAGE, self._left)
         if self._newest:
             records, self._before = self._reading.before(self._before, limit=limit)
+            found = [record_bytes(recorded) for recorded in records]
             more = self._before > 0
         else:
-            page = self._reading.after(self._cursor, limit=limit, looking=self._looking).page
+            texts = self._request.service.texts
+            read, found = self._reading.rendered(self._cursor, texts, limit=limit, looking=self._looking)
+            page = read.page
             self._cursor = page.next_cursor
             if page.reset is not None:
                 self._request.service.hub.resets_sent += 1
                 return self._end(reset_required=True, reason=page.reset.reason)
-            records = list(page.events)
             more = not page.at_head and self._cursor.position < self._upto
-        self._count += len(records)
+        self._count += len(found)
         if self._left is not None:
-            self._left -= len(records)
-        lines = b"".join([record_bytes(recorded) + b"\n" for recorded in records])
+            self._left -= len(found)
+        lines = b"".join([text + b"\n" for text in found])
         return lines if more and self._left != 0 else lines + self._end()
 
     def _end(

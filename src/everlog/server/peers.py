@@ -12,20 +12,24 @@ from everlog.errors import EverlogError
 from everlog.server.route import Answer, Body, Policy, Request, Response, Route
 from everlog.sync.carriers.http_messages import BYTES, JSON, PREFIX, content_type, method_of, problem_of
 from everlog.sync.carriers.http_server import Asker
-from everlog.sync.exchange import EVENTS, HEADS, RANGES, WANTS
-from everlog.sync.wire import MESSAGE_BYTES_MAX, Events, Heads, Received, Wants
+from everlog.sync.exchange import EVENTS, HEADS, KEYS, RANGES, REQUESTS, VIEWS, WANTS
+from everlog.sync.wire import MESSAGE_BYTES_MAX, Events, Heads, Keys, Received, SharedViews, Wants
 
 _ABOUT = {
     HEADS: "Return the end of every origin's chain.",
     EVENTS: "Take events of a peer, and answer which were accepted.",
     WANTS: "Return events by origin and number.",
     RANGES: "Compare ranges of hashes (negentropy v1).",
+    KEYS: "Exchange keys of persons, each sealed to the node that needs it.",
+    VIEWS: "Exchange signed statements about views, and fetch the rows of one.",
 }
 _TYPES: dict[str, tuple[Any, Any]] = {
     HEADS: (None, Heads),
     EVENTS: (Events, Received),
     WANTS: (Wants, Events),
     RANGES: (bytes, bytes),
+    KEYS: (Keys, Keys),
+    VIEWS: (SharedViews, SharedViews),
 }
 
 
@@ -59,5 +63,5 @@ ROUTES = tuple(
         example=PREFIX + name,
         bytes_max=MESSAGE_BYTES_MAX,
     )
-    for name in (HEADS, EVENTS, WANTS, RANGES)
+    for name in REQUESTS
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -50,6 +51,7 @@ class Sending:
                 await self._send(message)
         except TimeoutError:
             self.abort()
+            await asyncio.sleep(0)  # the server notices that the connection is lost
             raise Gone from None
         if self.gone:
             raise Gone
@@ -58,15 +60,25 @@ class Sending:
         """End the connection without waiting for what was not read."""
         self._left()
         if self._transport is not None:
+            held = self._socket()
+            if (
+                held is not None
+            ):  # otherwise the kernel keeps what it has, and the caller learns nothing until it reads
+                with suppress(OSError):
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
+
+    def _socket(self) -> Any:
+        held = self._transport.get_extra_info("socket")
+        return held if held is not None and held.family in (socket.AF_INET, socket.AF_INET6) else None
 
     def begin(self) -> None:
         """Notice from now on when the caller closes the connection."""
         if self._receive is not None:
             self._watch = asyncio.create_task(self._until_gone(self._receive))
         if self._transport is not None:
-            held = self._transport.get_extra_info("socket")
-            if held is not None and held.family in (socket.AF_INET, socket.AF_INET6):
+            held = self._socket()
+            if held is not None:
                 with suppress(OSError):
                     held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
 
+from everlog.application.folder.open import Location
 from everlog.application.operations.registry import operations
-from everlog.errors import Busy, InvalidSettings, Unavailable
+from everlog.application.sync.node import node_of
+from everlog.errors import Busy, InvalidField, InvalidSettings, Unavailable
 from everlog.log.log import Log
 from everlog.server.app import App
 from everlog.server.listen.front import Front
@@ -23,9 +26,11 @@ from everlog.server.observe.log_facts import LogFacts
 from everlog.server.service import Service
 from everlog.server.table import routes
 from everlog.settings import Settings
+from everlog.store_urls import without_password
 
 if TYPE_CHECKING:
     from everlog.server.oidc import Oidc
+    from everlog.sync.exchange import Node
 
 _FILES_BESIDE = 100
 """Open files that are no connections: of the log, its index, its views."""
@@ -65,26 +70,55 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_app(
-    logs: Mapping[str, Log], *, programs: str = "", oidc: Oidc | None = None, front: Front | None = None
+    logs: Mapping[str, Log],
+    *,
+    programs: str = "",
+    oidc: Oidc | None = None,
+    front: Front | None = None,
+    nodes: Mapping[str, Node] | None = None,
 ) -> App:
-    """Return the application over logs, by name. The first one is also reached without a name."""
+    """Return the application over logs, by name. The first one is also reached without a name.
+
+    `nodes` are the logs as nodes that sync, with their settings.
+    """
     known, front = operations(programs), front or Front()
-    facts = LogFacts(dict(logs))
-    services = {
-        name: Service(log, known, name=name, oidc=oidc, front=front, facts=facts) for name, log in logs.items()
-    }
+    given: dict[str, Any] = {"oidc": oidc, "front": front, "facts": LogFacts(dict(logs))}
+    found = nodes or {}
+    services = {name: Service(log, known, name=name, node=found.get(name), **given) for name, log in logs.items()}
     return App(services, routes(known), front)
 
 
-def app_of(log: Log, settings: Settings, front: Front | None = None) -> App:
-    """Return the application over one log, with its settings."""
+def app_of(
+    logs: Mapping[str, Log], locations: Mapping[str, Location], settings: Settings, front: Front | None = None
+) -> App:
+    """Return the application over logs, by name, with the settings of the first."""
     oidc = None
     if settings.oidc_issuer:
         from everlog.server.oidc import Oidc, OidcSettings
 
         given = {field: getattr(settings, f"oidc_{field}") for field in OidcSettings.__struct_fields__}
         oidc = Oidc(OidcSettings(**given))
-    return make_app({"log": log}, programs=settings.programs, oidc=oidc, front=front)
+    nodes = {name: node_of(log, locations[name]) for name, log in logs.items()}
+    return make_app(logs, programs=settings.programs, oidc=oidc, front=front, nodes=nodes)
+
+
+def named_logs(given: Sequence[str], *, work_in: Path) -> dict[str, Location]:
+    """Return where further logs are, from texts such as archive=sqlite:archive.db."""
+    found: dict[str, Location] = {}
+    for text in given:
+        name, _, url = text.partition("=")
+        if not url or not _NAME.fullmatch(name) or name == "log" or name in found:
+            raise InvalidField(
+                f"{without_password(text)[:80]!r} names no further log",
+                why="it is NAME=URL, and each name is used once; log is the first log",
+                hint="--also archive=sqlite:archive.db",
+                field="also",
+            )
+        found[name] = Location(work_in=work_in, url=url)
+    return found
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 def limits_of(settings: Settings) -> Limits:

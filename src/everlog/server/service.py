@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.events.texts import Texts
 from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
@@ -42,7 +43,7 @@ class Service:
         *,
         name: str = "log",
         oidc: Oidc | None = None,
-        follow_purges: bool = True,
+        node: Node | None = None,
         front: Front | None = None,
         facts: LogFacts | None = None,
     ) -> None:
@@ -55,10 +56,11 @@ class Service:
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
-        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
+        self.door = Door(node or Node(log))  # for nodes that sync
         self.hub = self.front.metrics.hubs[name] = Hub(log)
         self.jobs = Jobs(name)
         self.documents: dict[str, bytes] = {}
+        self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
         self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")
 
@@ -74,7 +76,7 @@ class Service:
         run = contextvars.copy_context().run  # the thread knows the request that it works for
         return await asyncio.get_running_loop().run_in_executor(threads, partial(run, work))
 
-    def say_bye(self) -> None:
+    def end_streams(self) -> None:
         """End the streams and long polls: each gets the cursor to continue from."""
         self.hub.close()
 

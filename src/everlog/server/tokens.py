@@ -59,9 +59,9 @@ class Tokens:
         self._by_hash: dict[str, Token] = {}
         self._of_this_process: dict[str, Token] = {}
 
-    def for_this_process(self, *, actor: str) -> str:
+    def for_this_process(self, *, actor: str, secret: str = "") -> str:
         """Return the secret of a token with all rights that is kept in memory only, and ends with this process."""
-        secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+        secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
         token = Token(name="serve", hash=hash_of(secret), actor=actor, role="admin", created_at=datetime.now(UTC))
         self._of_this_process[token.hash] = token
         return secret

@@ -235,6 +235,15 @@ class Indexed(Protocol):
         ...
 
 
+@runtime_checkable
+class CanBeOlder(Protocol):
+    """A store that cannot tell an older copy of itself, or one without its journal, from a restored backup."""
+
+    def missing_own_events(self) -> int:
+        """Return how many own events were written here after the last one that is in the log."""
+        ...
+
+
 class Checkout(NamedTuple):
     """What is checked out of a git repository."""
 
@@ -292,6 +301,24 @@ class Grouped(Protocol):
     def groups(self, *, after: Position = START) -> Iterator[Group | Purged]:
         """Return every readable group in order, whole, and what purges left. The stubs of a group may come before
         or after it."""
+        ...
+
+
+@runtime_checkable
+class PlacedGroup(Protocol):
+    """A stored group that knows which positions it covers, and how its row differs from any other row of them."""
+
+    first: int
+    last: int
+    checksum: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it was purged."""
+        ...
+
+    def packed(self) -> Iterator[Packed]:
+        """Return its records as the bytes that are hashed, signed and committed to."""
         ...
 
 

@@ -8,6 +8,7 @@ appends costs one bulk insert, and undoing one of them costs no access to the di
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -89,6 +90,7 @@ class OpenWrite:
         self.erasures: dict[Position, Erasure] = {}
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
+        self.scrubs = False  # whether the bytes of replaced notes must be gone, as after a purge
         self.state_changes: StateChanges | None = None  # of views, if the store commits them with this write
         self._lasting_notes: set[str] = set()  # those that no power cut may take back
         self.clock_before = self.clock
@@ -156,14 +158,7 @@ class OpenWrite:
             if recorded.event.stream not in gone
         )
         parts = [reversed(staged), committed] if newest_first else [committed, iter(staged)]
-        left = limit
-        for part in parts:
-            for recorded in part:
-                if left is not None:
-                    if left <= 0:
-                        return
-                    left -= 1
-                yield recorded
+        yield from islice(chain(*parts), limit)
 
     def get(self, event_id: EventId) -> Recorded | None:
         gone = {purge.stream for purge, _ in self.staged_purges}
@@ -343,8 +338,7 @@ class OpenWrite:
         self.position, self.clock = position, clock  # the clock is never below an event that is here
         self._parts.append(records)
         for recorded, encoded in records:
-            event = encoded.event
-            number = event.origin_seq
+            event, number = encoded.event, encoded.event.origin_seq
             self._join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
         return new
 
@@ -436,8 +430,9 @@ class OpenWrite:
                 )
             self._set(self.signatures, (origin, first_seq), (count, signature))
 
-    def erase(self, event_ids: Collection[EventId], *, by: EventId) -> list[Position]:
-        """Erase the payloads and salts of committed events, and return the positions of those that had one.
+    def erase(self, event_ids: Collection[EventId], *, by: EventId, again: bool = False) -> list[Position]:
+        """Erase the payloads and salts of committed events, and return the positions of those that had one. With
+        `again` those that have none are erased, too: git may have brought another line of the event.
 
         The headers and commitments stay, so chains, proofs and signatures remain valid. `by` is the id of the event
         that allows it, which stays on record with each of them.
@@ -452,10 +447,10 @@ class OpenWrite:
                     hint=f"everlog show {event_id}",
                     id=event_id,
                 )
-            if recorded.event.salt and recorded.position not in self.erasures:
-                erasure = Erasure(recorded.position, event_id, by, recorded.event.commitment)
-                self._set(self.erasures, recorded.position, erasure)
-                found.append(recorded.position)
+            position = recorded.position
+            if (recorded.event.salt or again) and position not in self.erasures:
+                self._set(self.erasures, position, Erasure(position, event_id, by, recorded.event.commitment))
+                found.append(position)
         return found
 
     def purge(self, stream: str, *, actor: str, reason: str, only: Callable[[Purged], bool] | None = None) -> Purge:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 from everlog.core.event import Link, Position
-from everlog.files import Lock
+from everlog.files import Files, Lock
 from everlog.stores.contract import Identity
 from everlog.stores.identity import Origins, continued
 
@@ -41,7 +42,16 @@ def remember_end(lock: Lock, origin: str, origin_seq: int) -> None:
 
 def remembered_end(lock: Lock) -> OwnEnd | None:
     """Return the end of the own chain, or None if it is not known: a new lock file, or one that a crash left torn."""
-    words = lock.remembered(_NOTE_BYTES).decode(errors="replace").partition("\n")[0].split(" ")
+    return _end_in(lock.remembered(_NOTE_BYTES))
+
+
+def end_beside(files: Files, path: Path) -> OwnEnd | None:
+    """Return the same to a reader, who has the path of the lock file and does not take the lock."""
+    return _end_in(files.read_all(path)[:_NOTE_BYTES]) if files.exists(path) else None
+
+
+def _end_in(note: bytes) -> OwnEnd | None:
+    words = note.decode(errors="replace").partition("\n")[0].split(" ")
     if len(words) != 3 or words[2] != f"{zlib.crc32(' '.join(words[:2]).encode()):08x}":
         return None
     return OwnEnd(words[0], int(words[1]))

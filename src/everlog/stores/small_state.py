@@ -183,6 +183,12 @@ class StoreState:
         """Return None if all notes can be read. It is cheap."""
         return self._beside.lost()
 
+    def refuse_lost_notes(self) -> None:
+        """Raise Damaged if notes may be missing: a list of them would be incomplete."""
+        lost = self.lost_notes()
+        if lost is not None:
+            raise lost.error
+
     def kept_in_memory(self) -> StoreState:
         """Return the claims and notes that can be read, with rows of views that are not kept on the disk."""
         return StoreState(self._beside._replace(lost=lambda: None), MemoryState, self.waiting)

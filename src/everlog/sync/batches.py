@@ -3,6 +3,9 @@
 The events of a signed group that travel together share its signature, which travels once. An event that travels
 without the rest of its group carries its own proof. Of a purged event, what the purge left travels. The record of a
 purge or an erasure travels with what it removed.
+
+An event that is larger than a batch travels alone. If no message has room for it, it is named in the batch: a log
+that was set to accept payloads of more than 8 MB has such events.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from everlog.sync.wire import (
     BATCH_EVENTS,
     MESSAGE_BYTES_MAX,
     Events,
+    TooLarge,
     event_text,
 )
 from everlog.trust.group_signature import GroupSignature
 from everlog.trust.stubs import Stub
 
 _ENVELOPE_BYTES = 600  # about as much as names, signature and path add to the header and the payload
+_MESSAGE_BYTES = 1_000  # more than a message has beside its events, if it has one or two
 
 _Key = tuple[str, int, int, bytes]
 
@@ -61,10 +66,11 @@ class _Piece:
         self.slots: list[Packed] = []
         self.stubs: list[Stub] = []
         self.records: dict[str, Event] = {}  # of what was purged or erased
+        self.too_large: list[TooLarge] = []
         self.bytes = 0
 
     def __len__(self) -> int:
-        return max(len(self.slots) + len(self.records), len(self.stubs))
+        return max(len(self.slots) + len(self.records), len(self.stubs), len(self.too_large))
 
     def has_room(self, size: int, following: int) -> bool:
         return not len(self) or (self.bytes + size <= BATCH_BYTES and len(self) + following <= BATCH_EVENTS)
@@ -90,11 +96,13 @@ def _pieces(slots: Iterable[Packed | Purged], removals: Removals) -> Iterator[_P
         if record is not None and record.id not in piece.records:
             size += len(encode_event(record).payload) + _ENVELOPE_BYTES
             following += 1
-        if size > MESSAGE_BYTES_MAX // 2:
-            continue  # no message has room for it
-        if not piece.has_room(size, following):
+        left_out = _too_large(slot, record) if isinstance(slot, Packed) and size > BATCH_BYTES else None
+        if not piece.has_room(0 if left_out else size, following):
             yield piece
             piece = _Piece()
+        if left_out is not None:
+            piece.too_large.append(left_out)
+            continue
         piece.bytes += size
         if record is not None:
             piece.records[record.id] = record
@@ -104,6 +112,15 @@ def _pieces(slots: Iterable[Packed | Purged], removals: Removals) -> Iterator[_P
             piece.stubs.append(stub)
     if len(piece):
         yield piece
+
+
+def _too_large(slot: Packed, record: Event | None) -> TooLarge | None:
+    """Return the name of an event for which no message has room, with the record of its erasure; None if one has."""
+    event = unpack(slot).event
+    size = sum(len(event_text(one, proof=True)) for one in (event, record) if one is not None)
+    if size + _MESSAGE_BYTES <= MESSAGE_BYTES_MAX:
+        return None
+    return TooLarge(event.id, event.origin, event.origin_seq, size)
 
 
 def _batch(log_id: str, piece: _Piece, *, more: bool) -> Events:
@@ -120,6 +137,7 @@ def _batch(log_id: str, piece: _Piece, *, more: bool) -> Events:
         events=texts,
         groups=[GroupSignature(*group) for group in sorted(whole)],
         purged=piece.stubs,
+        too_large=piece.too_large,
         more=more,
     )
 

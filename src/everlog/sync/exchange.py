@@ -6,6 +6,8 @@
     wants   numbers of chains, or hashes ───>   a batch of events        repeated until nothing is left
     events  a batch of events ──────────────>   one outcome per event    repeated until nothing is left
     ranges  if heads cannot tell ───────────>   the differences by hash, then wants and events again
+    keys    of persons, if either lacks some >  a box with those that we lack
+    views   what we state of views ──────────>  what the peer states; for a node that joins, the rows of one
 
 The node that asks does both directions, so a peer behind a firewall can sync with one that is not. The peer keeps no
 state between two requests: a node that is interrupted asks again, and gets only what is still missing.
@@ -15,8 +17,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from hashlib import sha256
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
@@ -25,15 +29,30 @@ from everlog.core.event import Purged
 from everlog.errors import Conflict, RejectedMessage
 from everlog.log.admit.quarantine import held_rows
 from everlog.log.log import Log
+from everlog.log.records import FORGOTTEN
 from everlog.sync import ranges
 from everlog.sync.batches import batches
 from everlog.sync.heads import compare, forks_that_lack, proven_equal, without
 from everlog.sync.holdings import Holdings, Places
 from everlog.sync.intake import TakenIn, take_in
 from everlog.sync.purges import Purges
-from everlog.sync.wire import FORKS_MAX, WANTS_MAX, Events, Heads, Received, Rejected, Span, Wants, decode, encode
+from everlog.sync.subject_keys import SubjectKeys
+from everlog.sync.wire import (
+    FORKS_MAX,
+    WANTS_MAX,
+    Events,
+    Heads,
+    Keys,
+    Received,
+    Rejected,
+    SharedViews,
+    Span,
+    Wants,
+    decode,
+    encode,
+)
 
-HEADS, WANTS, EVENTS, RANGES = REQUESTS = ("heads", "wants", "events", "ranges")
+HEADS, WANTS, EVENTS, RANGES, KEYS, VIEWS = REQUESTS = ("heads", "wants", "events", "ranges", "keys", "views")
 
 Ask = Callable[[str, bytes], bytes]
 """Sends a request to a peer, by its name and body, and returns the answer."""
@@ -41,6 +60,23 @@ Ask = Callable[[str, bytes], bytes]
 _PASSES_MAX = 3
 _ROUNDS_MAX = 1_000
 _REASONS_MAX = 100
+_BODY_BYTES = 3_000_000  # of the rows of a view, in one message
+
+
+class Shelf(Protocol):
+    """What a node shares of its views."""
+
+    def notes(self) -> list[str]:
+        """Return the signed statements about views."""
+        ...
+
+    def body(self, rows: str) -> bytes:
+        """Return the rows with this hash, nothing if they are not here."""
+        ...
+
+    def take(self, notes: Iterable[str]) -> bool:
+        """Take over signatures of others; return whether something is new."""
+        ...
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,15 +88,29 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     round_trips: int
     equal: bool
     held: int = 0
-    rejected: list[Rejected] = []  # the first hundred of what either side did not take
+    rejected: list[Rejected] = []  # the first hundred of what either side did not take, or did not send
+    clock_ahead_ms: int = 0  # how far the clock of this machine is ahead of that of the peer
 
 
 class Node:
     """One log that takes part. Its methods may be called by several threads."""
 
-    def __init__(self, log: Log, *, follow_purges: bool = True) -> None:
-        """With `follow_purges`, what other nodes purged is removed here, too."""
+    def __init__(
+        self,
+        log: Log,
+        *,
+        follow_purges: bool = True,
+        on_forgotten: Callable[[], None] = lambda: None,
+        may_have_keys: Callable[[str], bool] = lambda node: False,
+        shelf: Shelf | None = None,
+    ) -> None:
+        """With `follow_purges`, what other nodes purged is removed here, too. `on_forgotten` is called when the
+        record of a forget came, or what decides on one. `may_have_keys` decides which nodes, by their keys, get the
+        keys of persons. `shelf` has what this node shares of its views."""
         self.log = log
+        self._shelf = shelf
+        self.keys = SubjectKeys(log, may_have_keys)
+        self._on_forgotten = on_forgotten
         self.log_id = log.identity.log_id
         self._holdings = Holdings(log.stored, log.verdicts)
         self._purges = Purges(log, self._holdings, follow=follow_purges)
@@ -72,7 +122,11 @@ class Node:
 
     def _heads(self) -> Heads:
         self._holdings.refresh()
-        return self._holdings.heads(self.log.forks(), time_ms=time.time_ns() // 1_000_000)
+        found = self._holdings.heads(self.log.forks(), time_ms=time.time_ns() // 1_000_000)
+        if self.keys.ring is not None:
+            found = msgspec.structs.replace(found, has_ring=True, lacks_keys=self.keys.lacking())
+        notes = [] if self._shelf is None else self._shelf.notes()
+        return msgspec.structs.replace(found, shares=_hash_of(notes)) if notes else found
 
     # ---- answering
 
@@ -86,6 +140,10 @@ class Node:
             return self._answer_events(decode(body, Events), peer=peer)
         if request == RANGES:
             return ranges.answer(self._items(), body)
+        if request == KEYS:
+            return self._answer_keys(decode(body, Keys))
+        if request == VIEWS:
+            return self._answer_views(decode(body, SharedViews))
         raise RejectedMessage(
             "a peer asked for something that is not known here", why=request[:80], hint="everlog peers list"
         )
@@ -107,6 +165,24 @@ class Node:
             )
         )
 
+    def _answer_keys(self, message: Keys) -> bytes:
+        self.require_same(message.community_id)
+        with self._lock:
+            self.keys.take_in(message.box)
+            box = self.keys.box_for(message.node, message.wants)
+        return encode(Keys(community_id=self.log_id, node=self.log.identity.origin, box=box))
+
+    def _answer_views(self, message: SharedViews) -> bytes:
+        self.require_same(message.community_id)
+        if self._shelf is None:
+            return encode(SharedViews(community_id=self.log_id))
+        if message.wants:
+            body = self._shelf.body(message.wants)
+            part = body[message.offset : message.offset + _BODY_BYTES]
+            return encode(SharedViews(community_id=self.log_id, offset=message.offset, size=len(body), body=part))
+        self._shelf.take(message.notes)
+        return encode(SharedViews(community_id=self.log_id, notes=self._shelf.notes()))
+
     # ---- what both sides do
 
     def take(self, message: Events, *, peer: str) -> TakenIn:
@@ -114,6 +190,8 @@ class Node:
         taken = take_in(self.log, message, peer=peer)
         if taken.recorded:
             self._purges.follow(taken.events)
+            if any(event.type == FORGOTTEN or event.type in self.log.writer.deciding for event in taken.events):
+                self._on_forgotten()
         return taken
 
     def take_forks(self, theirs: Heads, *, peer: str) -> None:
@@ -162,6 +240,12 @@ class Node:
         """Exchange with a peer whatever either side lacks."""
         return _Session(self, ask, peer).run()
 
+    def fetch(self, ask: Ask, spans: Sequence[Span], *, peer: str = "peer:unknown") -> int:
+        """Fetch these numbers of chains from a peer, and nothing else; return how many events were recorded."""
+        session = _Session(self, ask, peer)
+        session.fetch(spans)
+        return session.received
+
     def plan(self, theirs: Heads, *, peer: str) -> tuple[Heads, list[Span], list[Span], bool]:
         """Take the forks that a peer lists; return our heads, what we want, what the peer lacks, and whether ranges
         must find the rest."""
@@ -169,11 +253,49 @@ class Node:
         with self._lock:
             ours = self._heads()
             wants, gives, unclear = compare(self._holdings, ours, theirs)
-        return ours, without(wants, self._waiting()) if wants else [], gives, unclear
+        return ours, without(wants, self._waiting()) if wants else [], gives, unclear or self.suspects_fork()
+
+    def suspects_fork(self) -> bool:
+        """Return whether an event waits that does not follow the end of its chain here, and no fork is proven yet.
+
+        The events before it have other hashes at the peer. Heads do not show them: only ranges find the lowest.
+        """
+        state = self.log.writer.small_state
+        suspected = {origin for origin, rows in held_rows(state) if any(held.code == "fork" for held in rows)}
+        return bool(suspected - {fork.origin for fork in self.log.forks()}) if suspected else False
+
+    def keys_to_exchange(self, theirs: Heads) -> Keys | None:
+        """Return what to ask and to give of the keys of persons; None if nothing."""
+        if not theirs.has_ring or self.keys.ring is None:
+            return None
+        with self._lock:
+            wants, box = self.keys.lacking(), self.keys.box_for(theirs.origin, theirs.lacks_keys)
+        if not wants and not box:
+            return None
+        return Keys(community_id=self.log_id, node=self.log.identity.origin, wants=wants, box=box)
+
+    def take_keys(self, reply: Keys) -> int:
+        """Take the keys of persons that a peer answered with; return how many were new."""
+        with self._lock:
+            return self.keys.take_in(reply.box)
+
+    def exchange_views(self, ask: Ask, theirs: Heads) -> None:
+        """Exchange statements about views: signatures of both sides, and of a third one if they have them."""
+        if self._shelf is None or not (theirs.shares and self._shelf.notes()):
+            return
+        for _ in range(_PASSES_MAX):
+            notes = self._shelf.notes()
+            if _hash_of(notes) == theirs.shares:
+                return
+            reply = decode(ask(VIEWS, encode(SharedViews(community_id=self.log_id, notes=notes))), SharedViews)
+            theirs = msgspec.structs.replace(theirs, shares=_hash_of(reply.notes))
+            if not self._shelf.take(reply.notes):
+                return
 
     def _waiting(self) -> list[tuple[str, int]]:
         """Return the numbers of the events that wait beside the log: they are not fetched again."""
-        return [(origin, held.origin_seq) for origin, rows in held_rows(self.log.writer.small_state) for held in rows]
+        rows = held_rows(self.log.writer.small_state)
+        return [(origin, one.origin_seq) for origin, held in rows for one in held if not one.bare]
 
 
 class _Session:
@@ -185,38 +307,45 @@ class _Session:
         self._peer = peer
         self._trips = 0
         self._sent = 0
-        self._received = 0
+        self.received = 0
         self._held = 0
         self._rejected: list[Rejected] = []
 
     def run(self) -> Synced:
         began = time.monotonic()
         theirs = self._heads()
+        ahead_ms = time.time_ns() // 1_000_000 - theirs.time_ms if theirs.time_ms else 0
         equal = False
         for _ in range(_PASSES_MAX):
-            before = len(self._node.log.forks())
+            before, received = len(self._node.log.forks()), self.received
             ours, wants, gives, unclear = self._node.plan(theirs, peer=self._peer)
             equal = proven_equal(ours, theirs)
             lacks = self._send_forks(theirs)
             if not (wants or gives or unclear or lacks):
                 break
-            self._fetch(wants)
+            self.fetch(wants)
             self._send(self._node.batches(gives))
             if unclear:
                 self._by_ranges()
             theirs = self._heads()
             equal = proven_equal(self._node.heads(), theirs)
-            # A fork that was found meanwhile changes what counts on both sides.
-            if equal or len(self._node.log.forks()) == before == len(theirs.forks):
+            # A fork that was found meanwhile changes what counts on both sides. What waits may need a later record.
+            same_forks = len(self._node.log.forks()) == before == len(theirs.forks)
+            is_settled = not self._held or self.received == received
+            if equal or (is_settled and same_forks and not self._node.suspects_fork()):
                 break
+        self._exchange_keys(theirs)
+        if equal:
+            self._node.exchange_views(self._ask, theirs)
         return Synced(
             sent_count=self._sent,
-            received_count=self._received,
+            received_count=self.received,
             duration_ms=int((time.monotonic() - began) * 1000),
             round_trips=self._trips,
             equal=equal,
             held=self._held,
             rejected=self._rejected[:_REASONS_MAX],
+            clock_ahead_ms=ahead_ms,
         )
 
     def _ask(self, request: str, body: bytes = b"") -> bytes:
@@ -234,7 +363,7 @@ class _Session:
             self._send(iter([Events(community_id=self._node.log_id, events=[], forks=forks[:FORKS_MAX])]))
         return bool(forks)
 
-    def _fetch(self, wants: list[Span], hashes: Sequence[bytes] = ()) -> None:
+    def fetch(self, wants: Sequence[Span], hashes: Sequence[bytes] = ()) -> None:
         """Ask for events until the peer has no more of them."""
         left, left_hashes = list(wants), list(hashes)
         for _ in range(_ROUNDS_MAX):
@@ -244,10 +373,11 @@ class _Session:
             message = decode(self._ask(WANTS, encode(asked)), Events)
             self._node.require_same(message.community_id)
             taken = self._node.take(message, peer=self._peer)
-            self._received += taken.recorded
+            self.received += taken.recorded
             self._took(taken.rejected, taken.held)
             came = [(event.origin, event.origin_seq) for event in taken.events]
             came += [(stub.origin, stub.origin_seq) for stub in message.purged]
+            came += [(one.origin, one.origin_seq) for one in message.too_large]
             before = len(left_hashes), left
             left = without(left, came)
             if left_hashes:
@@ -263,6 +393,17 @@ class _Session:
             self._sent += min(received.accepted, len(message.events))
             self._took(received.rejected_reasons, sum(each.held for each in received.rejected_reasons))
 
+    def _exchange_keys(self, theirs: Heads) -> None:
+        """Exchange the keys of persons that either side lacks, for the events that both have now."""
+        for _ in range(_ROUNDS_MAX):
+            asked = self._node.keys_to_exchange(theirs)
+            if asked is None:
+                return
+            came = self._node.take_keys(decode(self._ask(KEYS, encode(asked)), Keys))
+            theirs = msgspec.structs.replace(theirs, lacks_keys=[])  # they have them now, or take none
+            if not came:
+                return
+
     def _by_ranges(self) -> None:
         """Find the differences by hash, then exchange them."""
         items = self._node._items()
@@ -276,10 +417,14 @@ class _Session:
             have += found.have
             need += found.need
             message = found.message
-        self._fetch([], list(dict.fromkeys(need)))
+        self.fetch([], list(dict.fromkeys(need)))
         for start in range(0, len(have), WANTS_MAX):
             self._send(self._node.batches([], have[start : start + WANTS_MAX]))
 
     def _took(self, rejected: Sequence[Rejected], held: int) -> None:
         self._held += held
         self._rejected += rejected[: _REASONS_MAX - len(self._rejected)]
+
+
+def _hash_of(notes: Sequence[str]) -> str:
+    return sha256("".join(sorted(notes)).encode()).hexdigest()[:16]

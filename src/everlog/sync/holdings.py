@@ -8,7 +8,7 @@ is neither compared nor sent. When the verdicts on chains change, the log is rea
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
@@ -25,12 +25,12 @@ from everlog.stores.lost import lost
 from everlog.sync.ranges import FINGERPRINT_BYTES, HASH_BYTES, Items, item, varint
 from everlog.sync.wire import FORKS_MAX, ORIGINS_MAX, RUNS_MAX, Heads, OriginHead, RunHead, Span
 from everlog.trust.forks import ForkProof
-from everlog.trust.standing import Limit
-from everlog.trust.verdicts import Verdicts
+from everlog.trust.verdicts import EVERYTHING_COUNTS, Verdicts
 
 _PIECE = 1_000
 _SUM_MAX = (1 << (8 * HASH_BYTES)) - 1
-_TYPE, _LAMPORT, _ORIGIN, _ORIGIN_SEQ, _PREVIOUS = 1, 4, 5, 6, 16
+_ID, _TYPE, _LAMPORT, _ORIGIN, _ORIGIN_SEQ, _PREVIOUS = 0, 1, 4, 5, 6, 16
+_COLUMNS = (_TYPE, _LAMPORT, _ORIGIN, _ORIGIN_SEQ, _PREVIOUS, _ID)
 
 
 class Stretch(NamedTuple):
@@ -52,7 +52,7 @@ class Holdings:
     def __init__(self, stored: Stored, verdicts: Callable[[], Verdicts]) -> None:
         self._stored = stored
         self._verdicts = verdicts
-        self._limits: Mapping[str, Limit] = {}
+        self._decided = EVERYTHING_COUNTS
         self._begin("")
 
     def _begin(self, epoch: str) -> None:
@@ -75,11 +75,11 @@ class Holdings:
         Raise Damaged at a position that nothing accounts for: a peer must not take what is lost here for something
         that this log never had.
         """
-        epoch, limits = self._stored.identity.epoch, self._verdicts().limits
-        if epoch != self._epoch or limits != self._limits:
+        epoch, verdicts = self._stored.identity.epoch, self._verdicts()
+        if epoch != self._epoch or verdicts != self._decided:
             with_keys = self._keys is not None
             self._begin(epoch)
-            self._limits = limits
+            self._decided = verdicts
             self._keys = [] if with_keys else None
         slots = accounted_slots(self._stored, self.position)
         runs = Runs(lambda origin: self.chains.get(origin, NO_CHAIN), self._join)
@@ -94,21 +94,23 @@ class Holdings:
 
     def _take(self, piece: list[Packed | Purged], runs: Runs) -> None:
         columns = header_columns([slot.header for slot in piece if isinstance(slot, Packed)])
-        rows = zip(*(columns[place] for place in (_TYPE, _LAMPORT, _ORIGIN, _ORIGIN_SEQ, _PREVIOUS)), strict=True)
+        rows = zip(*(columns[place] for place in _COLUMNS), strict=True)
+        limits, lost = self._decided.limits, self._decided.lost
         for slot in piece:
             if isinstance(slot, Purged):
-                type_, lamport, origin, number, previous = (
+                type_, lamport, origin, number, previous, id_ = (
                     "",
                     slot.lamport,
                     slot.origin,
                     slot.origin_seq,
                     slot.previous,
+                    slot.id,
                 )
                 digest = slot.hash
             else:
-                type_, lamport, origin, number, previous = next(rows)
+                type_, lamport, origin, number, previous, id_ = next(rows)
                 digest = header_hash(slot.header)
-            if origin in self._limits and number > self._limits[origin].upto:
+            if origin in limits and (number > limits[origin].upto or id_ in lost):
                 continue
             self.count += 1
             runs.add(origin, number, previous, digest, slot.position)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from everlog.core.event import Event
 from everlog.errors import EverlogError
-from everlog.log.admit.outcomes import Outcome, refused
+from everlog.log.admit.outcomes import CODES, Outcome, refused
 from everlog.log.log import Log
-from everlog.sync.wire import Events, Rejected, claimed_id, event_of
+from everlog.sync.wire import Events, Rejected, TooLarge, claimed_id, event_of
 
 
 class TakenIn(NamedTuple):
@@ -32,7 +32,8 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
         try:
             events.append(event_of(text))
         except EverlogError as error:
-            outcomes.append(_unreadable(log, claimed_id(text), error, peer=peer))
+            outcomes.append(_refused(log, refused(claimed_id(text), error), peer=peer))
+    outcomes += [_refused(log, _not_sent(one), peer=peer) for one in message.too_large if not _is_here(log, one)]
     if events or message.forks or message.purged:
         outcomes += log.admit_each(
             events, message.groups, message.forks, message.purged, sender=peer, sent_for=message.community_id
@@ -49,9 +50,18 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
     )
 
 
-def _unreadable(log: Log, event_id: str, error: EverlogError, *, peer: str) -> Outcome:
-    """Refuse what is not an event, and record that as `Log.admit_each` records its refusals."""
-    outcome = refused(event_id, error)
+def _not_sent(one: TooLarge) -> Outcome:
+    reason = f"event {one.origin_seq} of {one.origin}: it has {one.bytes:,} bytes, {CODES['event_too_large']}"
+    return Outcome(one.id, "refused", "event_too_large", reason)
+
+
+def _is_here(log: Log, one: TooLarge) -> bool:
+    chain = log.stored.chains().get(one.origin)
+    return chain is not None and chain.has(one.origin_seq)
+
+
+def _refused(log: Log, outcome: Outcome, *, peer: str) -> Outcome:
+    """Record the refusal of what is not an event, or was not sent, as `Log.admit_each` records its refusals."""
     log.writer.refusals.keep(
         code=outcome.code,
         reason=outcome.reason,
@@ -59,6 +69,6 @@ def _unreadable(log: Log, event_id: str, error: EverlogError, *, peer: str) -> O
         stream="",
         type="",
         actor=peer,
-        context={"id": event_id},
+        context={"id": outcome.id},
     )
     return outcome

@@ -50,7 +50,7 @@ class Purges:
                 record = recorded.event
                 if is_key(record.origin):
                     self._listed.update(dict.fromkeys(events_listed(record), record))
-                    if not own.made(record.origin):
+                    if record.origin != own.origin:  # a former one purged before this log was put back
                         self._log.follow_purge(record)
             self._followed = head
             if self._listed:

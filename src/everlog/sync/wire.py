@@ -25,19 +25,26 @@ from everlog.trust.stubs import Stub
 BATCH_EVENTS = 1_000
 BATCH_BYTES = 4_000_000
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
-"""A batch ends with the event that exceeds `BATCH_BYTES`, so a message is a little larger than that at the most."""
+"""An event that is larger than `BATCH_BYTES` travels alone, as long as its message has room for it."""
 
 ORIGINS_MAX = 10_000
 """A node with more chains than this is compared by ranges, and its heads list none of them."""
 
 WANTS_MAX = 50_000
+KEYS_MAX = 1_000
+"""How many keys of persons are asked for at once."""
+
 TYPES_MAX = 10_000
 FORKS_MAX = 1_000
 RUNS_MAX = 100
 """How many runs beyond a hole are listed per chain. What is in later ones is found by ranges."""
 
+SHARED_MAX = 100
+"""How many statements about views a node shares."""
+
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
+_KeyIds = Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=KEYS_MAX)]
 _Hash = Annotated[bytes, msgspec.Meta(max_length=32)]
 
 T = TypeVar("T")
@@ -91,6 +98,9 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: Annotated[bytes, msgspec.Meta(max_length=16)] = b""  # of all hashes: see `ranges`
     origin: _Text = ""  # under which the node writes
     time_ms: _Number = 0  # of the node's clock, so that one that is wrong is noticed
+    has_ring: bool = False  # it exchanges keys of persons
+    lacks_keys: _KeyIds = []  # keys of persons that it needs
+    shares: _Text = ""  # a hash of what it shares of views; empty if it shares nothing
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,6 +119,35 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hashes: Annotated[list[_Hash], msgspec.Meta(max_length=WANTS_MAX)] = []
 
 
+class Keys(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Keys of persons: which ones a node needs, and a box with some that the other one needs. See `subject_keys`."""
+
+    community_id: _Text
+    node: _Text = ""  # the key of the node that sends this, for which the answer is sealed
+    wants: _KeyIds = []
+    box: Annotated[bytes, msgspec.Meta(max_length=BATCH_BYTES)] = b""
+
+
+class SharedViews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Statements about views as signed notes, and of the rows of one those bytes of `size` that begin at `offset`."""
+
+    community_id: _Text
+    notes: Annotated[list[Annotated[str, msgspec.Meta(max_length=20_000)]], msgspec.Meta(max_length=SHARED_MAX)] = []
+    wants: _Text = ""  # the hash of the rows that are asked for
+    offset: _Number = 0
+    size: _Number = 0
+    body: Annotated[bytes, msgspec.Meta(max_length=BATCH_BYTES)] = b""
+
+
+class TooLarge(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event for which no message has room. It is named, so that both sides know why it is missing."""
+
+    id: _Text
+    origin: _Text
+    origin_seq: _Number
+    bytes: _Number
+
+
 class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A batch of events."""
 
@@ -117,6 +156,7 @@ class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     groups: Annotated[list[GroupSignature], msgspec.Meta(max_length=BATCH_EVENTS)] = []
     purged: Annotated[list[Stub], msgspec.Meta(max_length=BATCH_EVENTS)] = []
     forks: Forks = []  # those that the other node does not list
+    too_large: Annotated[list[TooLarge], msgspec.Meta(max_length=BATCH_EVENTS)] = []  # left out
     more: bool = False  # the sender has more of what was asked for
 
 
@@ -136,9 +176,11 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _THINGS_MAX: dict[type, int] = {
-    Heads: ORIGINS_MAX + TYPES_MAX + FORKS_MAX,
+    Heads: ORIGINS_MAX + TYPES_MAX + FORKS_MAX + KEYS_MAX,
+    Keys: KEYS_MAX,
+    SharedViews: SHARED_MAX,
     Wants: 2 * WANTS_MAX,
-    Events: 4 * BATCH_EVENTS,
+    Events: 5 * BATCH_EVENTS,
     Received: 2 * BATCH_EVENTS,
 }
 """How many things the lists of a message may have together."""

@@ -42,6 +42,30 @@ class PurgeContract:
         assert isinstance(places[0], Purged)
         assert (places[0].hash, places[0].id) == (made[0].hash, made[0].event.id)
 
+    def test_a_purge_of_some_events_leaves_the_others_of_the_stream(self, store: Store) -> None:
+        """A node that follows the purge of another one removes what that one had."""
+        made = fill_two_streams(store)
+        newest = made[2].event.id
+        with store.open_write() as writer:
+            purge = writer.purge("note/1", actor="user:ada", reason="asked to", only=lambda gone: gone.id == newest)
+        (later,) = append(store, seal_any(stream="note/1"))
+
+        assert (purge.reserved, purge.count, purge.sequence, later.sequence) == (5, 1, 2, 3)
+        assert positions(store.read(Query(stream="note/1"))) == [1, 6]
+        with store.open_write() as writer:
+            rest = writer.purge("note/1", actor="user:ada", reason="the rest")
+        assert (rest.count, rest.sequence) == (2, 3)
+        assert [place.position for place in store.slots() if isinstance(place, Purged)] == [1, 3, 6]
+
+    def test_the_rest_of_a_stream_is_purged_after_its_newest_event(self, store: Store) -> None:
+        made = fill_two_streams(store)
+        newest = made[2].event.id
+        with store.open_write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to", only=lambda gone: gone.id == newest)
+        with store.open_write() as writer:
+            rest = writer.purge("note/1", actor="user:ada", reason="the rest")
+        assert (rest.count, rest.sequence) == (1, 2)
+
     def test_a_purged_stream_goes_on_after_its_last_sequence(self, store: Store) -> None:
         """A number of one event must never become the number of another."""
         fill_two_streams(store)

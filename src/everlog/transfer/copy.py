@@ -87,6 +87,7 @@ def copy_log(
             why="it sees only a part of the log, and a copy has every position",
             hint="copy it as its owner or a reader; everlog export writes what this role sees",
         )
+    source.small_state.refuse_lost_notes()
     with closing(target.open(copied_identity(source.identity, now_us()))) as draft:
         resumed_at = _begin(source, draft, target)
         notes = [row for row in every_note(source.small_state, source.purges()) if row.key != UNFINISHED]

@@ -60,6 +60,7 @@ class Options:
     trust_clock: bool = False
     mapping: RowMapping | None = None  # the files are CSV, and this describes their rows
     new_ids: bool = False  # replace ids that are not ULIDs, or that are in the future
+    unsigned: bool = False  # record events of keys that are not signed in this log
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from everlog.core.clock import JUMP_MAX, LAMPORT_MAX, refuse_clock_jump
 from everlog.core.text import counted
 from everlog.errors import BadFile, Conflict, RejectedEvent
 from everlog.log.admit.events import append_foreign, refuse_secret, refuse_unacceptable
+from everlog.log.admit.intake import refuse_unsigned
+from everlog.log.forget import forget_again
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
 from everlog.transfer.foreign import Wrong
@@ -97,6 +99,8 @@ def import_files(
                 for batch in batches(items, BATCH)
             )
             _refuse_changed(first, second)
+            if new:
+                forget_again(log)  # a file may have had the record of a forget after the event
         return Imported(
             events=first.events,
             new=new,
@@ -164,6 +168,8 @@ def _check(item: ReadEvent, log: Log, options: Options, *, clock: int, now_ms: i
     if item.shape != "everlog" and event.salt:
         log.catalog.refuse_unfit(event, more_fields=item.shape in _LOOSE)
     refuse_secret(item.sealed)
+    if not options.unsigned:
+        refuse_unsigned(log.identity.log_id, [item.sealed], hint="to save what is left of a log: --unsigned")
     if not options.trust_clock:
         refuse_clock_jump(clock, event.lamport)
 

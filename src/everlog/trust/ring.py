@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -191,10 +191,16 @@ class KeyRing:
             travelling = [self._unwrapped(key_id) for key_id in sorted(key_ids) if key_id in self._wrapped]
         return crypto_box_seal(msgspec.msgpack.encode(travelling), crypto_sign_ed25519_pk_to_curve25519(node.raw))
 
-    def take_in(self, box: bytes) -> list[str]:
+    def add_node_key(self, key: PrivateKey) -> None:
+        """Take the key with which the node continues: boxes are sealed for it from now on."""
+        with self._threads:
+            if all(one.public.origin != key.public.origin for one in self._node_keys):
+                self._node_keys = (key, *self._node_keys)
+
+    def take_in(self, box: bytes, is_right: Callable[[Travelling], bool] = lambda one: True) -> list[str]:
         """Add the keys of a box that was sealed for this node; return the ids of those that are new.
 
-        A key that was destroyed here stays destroyed.
+        A key that was destroyed here stays destroyed, and one that is not right is not taken.
         """
         data = next((data for key in self._node_keys if (data := _opened_box(box, key)) is not None), None)
         if data is None:
@@ -207,8 +213,10 @@ class KeyRing:
         with self._threads, self._changing():
             self._refresh(at_once=True)
             new = [one for one in came if one.id not in self._wrapped and one.id not in self._destroyed]
+            new = [one for one in new if len(one.secret) == KEY_BYTES and len(one.id) == KEY_ID_CHARS]
+            new = [one for one in new if is_right(one)]
             self._require_secret()
-            self._add([one for one in new if len(one.secret) == KEY_BYTES and len(one.id) == KEY_ID_CHARS])
+            self._add(new)
             return [one.id for one in new]
 
     # ---- notes beside the keys

@@ -27,8 +27,27 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: str
 
 
+class Branch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The branch of a chain that forked which somebody named who may: its events from a number on, by their hashes.
+
+    It ends with the last of them. Which events it has does not depend on what else the key has signed.
+    """
+
+    first: int
+    hashes: tuple[bytes, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.hashes) - 1
+
+    def has(self, number: int, hash: bytes) -> bool:
+        """Return whether an event is on this branch, or before it."""
+        return number < self.first or (number <= self.last and self.hashes[number - self.first] == hash)
+
+
 class Rights(Protocol):
-    """What one state of the history says of every origin."""
+    """What one state of the history says of every origin. If it can name branches of forks, it has a method
+    `branch`: see `branch_of`."""
 
     @property
     def begun(self) -> bool:
@@ -47,6 +66,16 @@ class Rights(Protocol):
     def may_remove(self, record: Event) -> bool:
         """Return whether others follow the author of a record that events were purged or erased."""
         ...
+
+
+class _NamesBranches(Protocol):
+    def branch(self, origin: str) -> Branch | None: ...
+
+
+def branch_of(rights: Rights | _NamesBranches, origin: str) -> Branch | None:
+    """Return the branch of a chain that was named; None if none was, or nobody can name one."""
+    named = getattr(rights, "branch", None)
+    return None if named is None else named(origin)
 
 
 class Standing(Protocol):

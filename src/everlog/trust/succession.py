@@ -26,7 +26,7 @@ from everlog.errors import EverlogError
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_notes, with_checksum, without_checksum
 from everlog.trust.keys import PrivateKey, is_key, key_of
-from everlog.trust.standing import Limit, Rights
+from everlog.trust.standing import Branch, Limit, Rights, branch_of
 
 SUCCEEDED = "origin.succeeded"
 CATALOG = Catalog()
@@ -118,6 +118,9 @@ class WithSuccessors:
         for origin in self._ended:
             self._before.setdefault(successions[origin].successor, []).append(successions[origin])
         self.named = {*rights.named, *self._before}
+
+    def branch(self, origin: str) -> Branch | None:
+        return branch_of(self._rights, origin)
 
     def limit(self, origin: str) -> Limit | None:
         found, ended = self._standing(origin, ()), self._ended.get(origin)

@@ -1,7 +1,8 @@
 """What was decided on chains, as it is kept beside the events.
 
     fork/ORIGIN    the proof of its lowest fork (`everlog.trust.forks`)
-    standing       the chains of which more was recorded than counts, and up to where they count
+    standing       the chains of which more was recorded than counts, and up to where they count; if a branch of one
+                   was named, also the events that are on another one
 
 An event that lost its standing stays at its position. Views leave it out, and sync does not compare it. The row is
 missing as long as every recorded event counts, which is so in nearly every log. Both begin with a checksum.
@@ -35,11 +36,12 @@ class Verdicts(msgspec.Struct, frozen=True):
     """The chains of which not every recorded event counts, with the last number that does."""
 
     limits: Mapping[str, Limit] = {}
+    lost: frozenset[str] = frozenset()  # the ids of events on branches that were not named
 
     def counts(self, event: Event) -> bool:
         """Return whether an event counts."""
         limit = self.limits.get(event.origin)
-        return limit is None or event.origin_seq <= limit.upto
+        return limit is None or (event.origin_seq <= limit.upto and event.id not in self.lost)
 
     def counted(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
         """Return the records that count."""
@@ -50,7 +52,10 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """The same text for the same verdicts."""
-        return msgspec.json.encode(self.limits, order="sorted").decode() if self.limits else ""
+        if not self.limits:
+            return ""
+        limits = msgspec.json.encode(self.limits, order="sorted").decode()
+        return f"{limits} {' '.join(sorted(self.lost))}" if self.lost else limits
 
 
 EVERYTHING_COUNTS = Verdicts()
@@ -61,7 +66,8 @@ _limits = msgspec.json.Decoder(dict[str, Limit])
 
 def verdicts_of(text: str) -> Verdicts:
     """Return the verdicts with this text."""
-    return Verdicts(_limits.decode(text)) if text else EVERYTHING_COUNTS
+    limits, _, lost = text.partition(" ")
+    return Verdicts(_limits.decode(limits), frozenset(lost.split())) if text else EVERYTHING_COUNTS
 
 
 def verdicts_in(state: RowReader) -> Verdicts:

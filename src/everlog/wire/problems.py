@@ -91,7 +91,7 @@ def problem_of(error: EverlogError, *, request_id: str = "") -> Problem:
 
 
 def every_error() -> Iterator[type[EverlogError]]:
-    """Yield every class of errors that has a code of its own."""
+    """Yield every class of errors with a separate code."""
     waiting: list[type[EverlogError]] = [EverlogError]
     while waiting:
         kind = waiting.pop()

@@ -54,6 +54,33 @@ def test_a_log_that_everyone_can_read_is_a_warning_with_its_fix(location: Locati
     assert (modes.status, modes.fix) == (WARN, f"chmod 640 {path}")
 
 
+@pytest.mark.parametrize("how", ["older copy", "without its journal"])
+def test_a_database_of_an_earlier_moment_is_a_warning_until_the_next_write(location: Location, how: str) -> None:
+    """It may be a backup that was restored, so reads do not stop."""
+    path = location.folder() / "log.db"
+
+    def note(log: Log) -> None:
+        log.append("note.added", stream="note/1", payload={"text": "one"})
+
+    with location.open() as log:
+        note(log)
+    earlier = path.read_bytes()
+    with location.open() as log:
+        for _ in range(2):
+            note(log)
+        if how == "without its journal":
+            earlier = path.read_bytes()  # as a kill leaves it: the newest events are in the journal
+        assert "older" not in found(location)
+    assert "older" not in found(location)
+    path.write_bytes(earlier)
+    check = found(location)["older"]
+    assert (check.status, check.detail.partition(":")[0]) == (WARN, "2 events that this log wrote are not in it")
+    with location.open() as log:
+        assert log.head() == 1
+        note(log)
+    assert "older" not in found(location)
+
+
 def test_of_a_long_log_only_the_newest_events_are_read(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     with location.open() as log:
         for number in range(5):

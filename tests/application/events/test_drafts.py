@@ -9,8 +9,8 @@ import pytest
 import everlog
 from everlog.application.events.drafts import (
     drafts_from_ndjson,
-    parse_expectation,
     payload_from_words,
+    read_expectation,
     refused_drafts,
 )
 from everlog.errors import InvalidField, NotCanonical
@@ -49,9 +49,9 @@ def test_every_bad_line_is_reported() -> None:
     ("text", "expected"), [("any", Expect.ANY), ("none", Expect.NONE), ("exists", Expect.EXISTS), ("3", 3), ("0", 0)]
 )
 def test_an_expectation_is_a_word_or_a_sequence(text: str, expected: Any) -> None:
-    assert parse_expectation(text) == expected
+    assert read_expectation(text) == expected
     with pytest.raises(InvalidField):
-        parse_expectation(text + "x")
+        read_expectation(text + "x")
 
 
 def test_a_declared_text_stays_text_and_other_values_are_json(log: everlog.Log) -> None:

@@ -1,30 +1,113 @@
-"""Events that peers refuse for their time are recorded once more, under a new origin: see docs/sync.md."""
+"""Events that peers refuse for their time are recorded once more, if the clock of this machine agrees."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.support.nodes import STORES, new_log_id, open_node, write
+from tests.support.http_nodes import reachable, sync
+from tests.support.nodes import STORES, close, new_log_id, open_node, texts, write
 
-from everlog.application.sync.again import record_again
-from everlog.sync.wire import Rejected
+from everlog.application.sync.again import Again, record_again
+from everlog.sync.carriers.http_client import HttpPeer
+from everlog.sync.carriers.http_server import Asker, Listener
+from everlog.sync.exchange import EVENTS, Node
+from everlog.sync.wire import Events, Received, Rejected, claimed_id, decode, encode
 from everlog.testing.signing import key
 from everlog.trust.signer import KeysInMemory
 
+HOURS_US = 3_600_000_000
+
+
+class Laptop:
+    """A node whose clock can be wrong. It is opened again to correct the clock, as a program would be."""
+
+    def __init__(self, store: str, folder: Path, log_id: str) -> None:
+        self._kept = KeysInMemory([key(1)])
+        self._where = (store, folder, log_id, "laptop")
+        self._open(ahead_hours=30)
+
+    def _open(self, ahead_hours: int) -> None:
+        def clock() -> int:
+            return time.time_ns() // 1000 + ahead_hours * HOURS_US
+
+        self.node = open_node(*self._where, keys=[key(1)], kept=self._kept, now_us=clock)
+        self.node.log.stored._now_us = clock  # type: ignore[attr-defined]
+
+    def correct_clock(self) -> None:
+        self.node.log.close()
+        self._open(ahead_hours=0)
+
+
+DURABLE = [store for store in STORES if store != "memory"]
+
+
+@pytest.mark.parametrize("store", DURABLE)
+def test_refused_events_are_recorded_again_once_the_clock_is_right(store: str, tmp_path: Path) -> None:
+    log_id = new_log_id()
+    laptop = Laptop(store, tmp_path, log_id)
+    other = open_node(store, tmp_path, log_id, "other", keys=[key(2)])
+    write(laptop.node, "ahead")
+    write(laptop.node, "after")
+    before = laptop.node.log.identity.origin
+    with reachable(other) as (url,):
+        done = sync(laptop.node, url)
+        assert {one.reason for one in done.rejected} == {"clock_too_far"}
+        laptop.correct_clock()
+        done = sync(laptop.node, url)
+        assert record_again(laptop.node.log, done.rejected) == Again(2, 0)
+        sync(laptop.node, url)
+        assert texts(other) == ["ahead", "after"]
+    assert laptop.node.log.identity.origin != before
+    assert [one.event.origin == before for one in laptop.node.log.read()] == [True, True, False, False]
+    assert laptop.node.log.verify().ok
+    close([laptop.node, other])
+
+
+class Liar:
+    """A peer that refuses everything as too far ahead, and takes nothing."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.listener = Listener("127.0.0.1", 0, self._answer)
+
+    def _answer(self, request: str, body: bytes, asker: Asker) -> bytes:
+        if request != EVENTS:
+            return self._node.answer(request, body)
+        sent = decode(body, Events).events
+        refused = [Rejected(claimed_id(text), "clock_too_far") for text in sent]
+        return encode(Received(accepted=0, rejected=len(refused), rejected_reasons=refused, new_head=0))
+
 
 @pytest.mark.parametrize("store", STORES)
-def test_refused_events_are_recorded_again_under_a_new_origin(store: str, tmp_path: Path) -> None:
-    node = open_node(store, tmp_path, new_log_id(), "a", keys=[key(1)], kept=KeysInMemory([key(1)]))
-    before = node.log.identity.origin
-    _, refused, _ = (write(node, text) for text in ("before", "ahead", "after"))
-    assert record_again(node.log, [Rejected(refused, "clock_too_far")]) == 2
-    assert [(one.event.origin == before, one.event.payload["text"]) for one in node.log.read()] == [
-        (True, "before"),
-        (True, "ahead"),
-        (True, "after"),
-        (False, "ahead"),
-        (False, "after"),
-    ]
-    assert node.log.verify().ok
-    node.log.close()
+def test_a_peer_that_lies_about_the_time_has_nothing_recorded_again(store: str, tmp_path: Path) -> None:
+    log_id = new_log_id()
+    node = open_node(store, tmp_path, log_id, "one", keys=[key(1)], kept=KeysInMemory([key(1)]))
+    other = open_node(store, tmp_path, log_id, "other", keys=[key(2)])
+    write(node, "in time")
+    liar, before = Liar(other), node.log.identity.origin
+    peer = HttpPeer(liar.listener.url, key=key(1))
+    try:
+        done = node.sync_with(peer)
+    finally:
+        peer.close()
+        liar.listener.close()
+    assert [one.reason for one in done.rejected] == ["clock_too_far"]
+    assert record_again(node.log, done.rejected) == Again(0, 1)
+    assert (node.log.identity.origin, texts(node)) == (before, ["in time"])
+    close([node, other])
+
+
+def test_a_clock_that_is_ahead_is_noticed_at_the_handshake(tmp_path: Path) -> None:
+    one, other = (open_node("memory", tmp_path, "01K9ZZZZZZZZZZZZZZZZZZZZZZ", name) for name in "ab")
+
+    def behind(request: str, body: bytes) -> bytes:
+        reply = other.answer(request, body)
+        heads = msgspec.json.decode(reply)
+        heads["time_ms"] -= 30 * 3_600_000
+        return msgspec.json.encode(heads)
+
+    assert one.sync_with(behind).clock_ahead_ms // 3_600_000 in (29, 30)
+    assert one.sync_with(other.answer).clock_ahead_ms < 60_000

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.log.secrets.planted_secrets import planted
 from tests.trust.signing import Author, unproven
 
 from everlog.core.clock import JUMP_MAX
@@ -27,8 +28,11 @@ from everlog.errors import (
     InvalidField,
     InvalidSignature,
     NotCanonical,
+    SecretFound,
 )
+from everlog.log.admit.events import refuse_secret
 from everlog.log.log import Log
+from everlog.stores.contract import encode_event
 from everlog.testing.builders import Chain, event
 
 ID = "01K00000000000000000000000"
@@ -286,3 +290,17 @@ def test_an_event_of_a_key_is_refused_without_its_proof(log: Log) -> None:
         assert log.head() == 0
     assert [recorded.event for recorded in log.admit(sent)] == sent
     assert log.verify().ok
+
+
+@pytest.mark.parametrize("field", ["request_id", "idempotency_key", "tags"])
+def test_a_secret_outside_the_payload_is_refused_and_other_texts_are_not(field: str) -> None:
+    """As an append does. A text that only looks suspicious at first is no secret."""
+    for seed in range(5):
+        for text, is_secret in ((planted(seed)["aws id"], True), ("password-changed, see note", False)):
+            fields: dict[str, Any] = {field: {"team": text} if field == "tags" else text}
+            sent = encode_event(changed(Chain().next().event, **fields))
+            if is_secret:
+                with pytest.raises(SecretFound):
+                    refuse_secret(sent)
+            else:
+                refuse_secret(sent)

@@ -213,3 +213,19 @@ def test_the_cursors_of_consumers_have_proofs(restored: Restored) -> None:
     assert progress is not None
     cursor = Cursor.of(progress.cursor)
     assert cursor.proof == proof_at(restored.log.stored, Position(3))
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_the_proof_of_a_position_stays_when_its_event_is_purged(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str
+) -> None:
+    """Else a cursor at it would be taken without a proof, also after a restore."""
+    with make_log(kind, tmp_path / "log") as log:
+        for number in range(4):
+            log.append("thing.said", stream=f"thing/{number % 2}")
+        before = [proof_at(log.stored, Position(position)) for position in range(5)]
+        log.purge("thing/1", reason="test")
+        assert [proof_at(log.stored, Position(position)) for position in range(5)] == before
+        assert len(set(before)) == 5
+        assert proof_at(log.stored, log.head()) not in ("", *before)
+        assert proof_at(log.stored, Position(log.head() + 1)) == ""

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.log.secrets.planted_secrets import CROCKFORD, KINDS, planted
 
 import everlog
-from everlog.core.canonical import DEPTH_MAX
+from everlog.core.canonical import DEPTH_MAX, NUMBER_MAX
 from everlog.errors import InvalidField, SecretFound
 from everlog.log.secrets.find import find_secrets
-from everlog.log.secrets.first_look import NUMBER_CHARS, innocent, innocent_words
+from everlog.log.secrets.first_look import NUMBER_CHARS, clear_texts, innocent, innocent_words
 from everlog.log.secrets.patterns import PATTERNS
 
 
@@ -118,4 +118,16 @@ def test_names_that_are_no_text_are_refused_in_words() -> None:
     for names in ({"stream": wrong}, {"stream": "note/1", "actor": wrong}, {"stream": "note/1", "scope": wrong}):
         with pytest.raises(InvalidField):
             log.append("note.added", payload={"text": "a"}, **names)
+    log.close()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_payloads_with_numbers_that_are_not_exact_everywhere_need_a_second_look(sign: int) -> None:
+    log = everlog.open("memory:")
+    payloads: list[dict[str, Any]] = [{"text": "a"}, {"text": None}, {"text": sign * NUMBER_MAX}]
+    for payload in payloads:
+        log.append("note.added", stream="note/1", payload={"text": str(payload)})  # the key is known from now on
+    assert clear_texts(payloads, [msgspec.json.encode(payload) for payload in payloads])
+    payloads[1] = {"text": sign * (NUMBER_MAX + 1)}
+    assert not clear_texts(payloads, [msgspec.json.encode(payload) for payload in payloads])
     log.close()

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.server.listen.follower import Follower
 from tests.server.running import NOTE, Running, new_log, problem_in, read_all, request, running
 
 HALF_OPEN = (
@@ -20,6 +21,7 @@ HALF_OPEN = (
     request("POST", "/v1/events", "Content-Type: application/json", "Content-Length: 100", body=b"{"),
     request("POST", "/v1/events", "Content-Type: application/json", "Transfer-Encoding: chunked", body=b"5\r\n{"),
 )
+CLIENTS = 'everlog_stream_clients{log="log"}'
 NOISE_S = 0.25
 """What 99 of 100 requests may take in any case: a machine with other work has such delays by itself."""
 
@@ -31,7 +33,7 @@ def test_half_open_requests_are_dropped_and_healthy_clients_do_not_notice(tmp_pa
         before = server.metrics()
         with opened(server, half_open) as sockets:
             began = time.monotonic()
-            beside = latencies(server, for_s=15.0 if full else 3.0)
+            beside = latencies(server, for_s=9.0 if full else 3.0)
             for own in sockets:
                 own.settimeout(max(0.1, began + 15.0 - time.monotonic()))
                 read_all(own)  # ends when the server closes it, and raises if that does not happen in time
@@ -130,3 +132,42 @@ def wait_until(holds: object, *, upto_s: float) -> None:
         if time.monotonic() > until:
             pytest.fail(f"it did not become true within {upto_s:g} s")
         time.sleep(0.1)
+
+
+def test_stalled_streams_are_dropped_and_the_others_get_every_event(tmp_path: Path, full: bool) -> None:
+    """They read nothing, while more is recorded than the system and the server keep for them."""
+    stalled, healthy = (50, 5) if full else (8, 2)
+    with running(new_log(tmp_path)) as server:
+        alone = p99(latencies(server, for_s=3.0 if full else 1.0))
+        before = server.metrics()
+        streams = [Follower(server) for _ in range(healthy)]
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(server.connect(receive_bytes=4096)) for _ in range(stalled)]
+            for own in sockets:
+                own.sendall(request("GET", "/v1/events/stream", f"Authorization: Bearer {server.token}"))
+            wait_until(lambda: server.metrics()[CLIENTS] == stalled + healthy, upto_s=20.0)
+            began = time.monotonic()
+            appended = record_much(server)
+            beside = latencies(server, for_s=6.0 if full else 2.0)
+            wait_until(lambda: server.metrics()[CLIENTS] == healthy, upto_s=40.0)
+            assert time.monotonic() - began < 30.0
+            assert p99(beside) < max(3 * alone, NOISE_S)
+        head = int(server.metrics()['everlog_log_head{log="log"}'])
+        assert head > appended
+        for follower in streams:
+            wait_until(lambda: len(follower.positions) >= head, upto_s=10.0)  # noqa: B023 - it is called here
+            follower.leave()
+            assert follower.positions == list(range(1, head + 1))
+        gauges = ["everlog_connections", "everlog_streaming_connections", "everlog_connection_waiting_bytes"]
+        gauges += ["everlog_requests_in_flight", CLIENTS]
+        wait_until(lambda: all(server.metrics()[name] == before[name] for name in gauges), upto_s=10.0)
+        assert server.metrics()['everlog_stream_queued_bytes{log="log"}'] == 0
+
+
+def record_much(server: Running) -> int:
+    """Record 8 MB of events, and return how many."""
+    batch = [{**NOTE, "payload": {"text": "x" * 8_000}}] * 100
+    with server.client() as client:
+        for _ in range(10):
+            assert client.post("/v1/events:batch", json=batch).status_code == 201
+    return 1000

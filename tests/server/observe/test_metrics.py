@@ -103,7 +103,7 @@ def test_a_handler_that_blocks_the_loop_is_noticed() -> None:
         lag = LoopLag(asyncio.get_running_loop(), metrics)
         lag.start()
         await asyncio.sleep(0.05)
-        time.sleep(0.06)
+        time.sleep(0.06)  # the defect
         await asyncio.sleep(0.05)
         lag.stop()
 

@@ -63,7 +63,7 @@ def test_a_line_of_the_log_names_the_request_also_from_a_thread(app: App, calls:
         logging.getLogger("everlog").warning("slow %s", "disk")
         return 1
 
-    service.log.head = warn  # type: ignore[method-assign]
+    service.log.head = warn  # type: ignore[method-assign, assignment]
     with logging_as_json(out, requests=True):
         calls.get("/readyz", headers={"x-request-id": "r-1", "traceparent": TRACE})
     lines = [json.loads(line) for line in out.getvalue().splitlines()]

@@ -402,3 +402,29 @@ def test_the_file_of_a_position_is_named_although_another_handle_rebuilt_the_ind
     assert store.file_of(Position(2)) == f"events/{day_files(path)[1].name}"
     store.close()
     other.close()
+
+
+def test_a_write_that_was_undone_takes_a_new_origin_back(path: Path, tmp_path: Path) -> None:
+    """A copy of the log takes a new origin with its first own event, and only with that."""
+    with closing(JsonlStore(path)) as store:
+        own(store)
+        before = store.identity.origin
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+
+    def write(*, undone: bool) -> None:
+        with store.open_write() as writer:
+            writer.append([stamped(writer, writer.own_origin())], fresh=True)
+            assert writer.own_origin() not in ("", before)
+            if undone:
+                raise ZeroDivisionError
+
+    with closing(JsonlStore(copy)) as store, closing(JsonlStore(copy)) as other:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                write(undone=True)
+            for one in (store, other):
+                assert (one.identity.origin, one.identity.former, one.head()) == (before, (), 1)
+        write(undone=False)
+        assert (store.identity.former, store.head(), other.head()) == ((before,), 2, 2)
+        assert verify(store).problems == ()

@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "grant_views": _NOBODY,
     "place_here": _NOBODY,
     "purge": ("purger",),
+    "purge_some": ("purger",),
     "erase": ("purger",),
     "sign_groups": _WRITER,
     "signed_groups": (*_READER, *_TENANT),

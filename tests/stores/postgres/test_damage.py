@@ -70,6 +70,20 @@ def test_a_lost_row_ends_a_read_with_its_position(
         assert found == [place for place in whole if (place > position if newest_first else place < position)]
 
 
+@pytest.mark.parametrize(("newest_first", "gap", "before"), [(False, 3, [1, 2]), (True, 7, [9, 8])])
+def test_of_two_lost_rows_the_first_that_is_met_ends_the_read_of_a_stream(
+    store: PostgresStore, owner: Bare, newest_first: bool, gap: int, before: list[int]
+) -> None:
+    chain = Chain()
+    append(store, *[chain.next(stream="note/1") for _ in range(9)])
+    owner.execute("ALTER TABLE events DISABLE TRIGGER USER")
+    owner.execute("DELETE FROM events WHERE position IN (3, 7)")
+    found: list[int] = []
+    with pytest.raises(Damaged) as raised:
+        found.extend(one.position for one in store.read(Query(stream="note/1"), newest_first=newest_first))
+    assert (raised.value.details["position"], found) == (gap, before)
+
+
 def test_a_lost_row_stops_what_other_nodes_rely_on(
     postgres_url: str, postgres_schemas: Schemas, catalog: Catalog
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from everlog.errors import (
     NotFound,
     Unavailable,
 )
+from everlog.stores.postgres.statements import migrations
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append
@@ -53,6 +55,11 @@ def test_a_newer_format_is_refused_and_left_alone(store: PostgresStore, owner: B
     with pytest.raises(NewerFormat) as refusal:
         PostgresStore(postgres_url)
     assert refusal.value.details["format"] == 9999
+
+
+def test_a_log_knows_by_which_files_it_was_migrated(store: PostgresStore, owner: Bare) -> None:
+    kept = owner.execute("SELECT number, digest FROM migrations ORDER BY number").fetchall()
+    assert kept == [(number, hashlib.sha256(text.encode()).digest()) for number, _, text in migrations()]
 
 
 def test_a_log_migrated_by_other_files_is_refused(store: PostgresStore, owner: Bare, postgres_url: str) -> None:

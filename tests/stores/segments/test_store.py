@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from everlog.log.log import Log
 from everlog.stores.contract import Encoded, Store
 from everlog.stores.segments.format import frame
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.builders import Chain, seal_any
+from everlog.testing.builders import Chain, seal_any, stamped
 from everlog.testing.chain_contract import ChainContract, chain_of, of_a_peer
 from everlog.testing.erase_contract import BY, EraseContract, erase, fill_with_a_secret
 from everlog.testing.filling import append, positions
@@ -163,3 +164,27 @@ def test_a_lone_event_whose_id_or_time_lies_before_others_is_found(tmp_path: Pat
     assert [one.event.payload["text"] for one in log.read(Query(until=early))] == ["given"]
     assert [one.event.payload["text"] for one in log.read(Query(since=early))] == ["first"]
     log.close()
+
+
+def test_a_log_that_was_put_back_under_an_open_handle_takes_a_new_origin(tmp_path: Path) -> None:
+    """The handle has stepped back, as after a purge. When it becomes the writer again, it looks at the lock file."""
+    path, backup = tmp_path / "log", tmp_path / "backup"
+
+    def own_event() -> None:
+        with store.open_write() as writer:
+            writer.append([stamped(writer, writer.own_origin())], fresh=True)
+
+    with closing(SegmentsStore(path)) as store:
+        own_event()
+        before = store.identity
+    shutil.copytree(path, backup, ignore=shutil.ignore_patterns("lock*"))
+    with closing(SegmentsStore(path)) as store:
+        own_event()
+        assert store._writer is not None
+        store._writer.outdated = True
+        for name in ("segments", "index"):
+            shutil.rmtree(path / name)
+        shutil.copytree(backup, path, dirs_exist_ok=True)
+        own_event()
+        assert (store.identity.origin != before.origin, store.identity.former) == (True, (before.origin,))
+        assert store.head() == 2

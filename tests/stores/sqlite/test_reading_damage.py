@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -328,3 +329,42 @@ def test_a_bit_flipped_in_the_schema_is_damage(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="schema"):
         list(store.slots())
     store.close()
+
+
+def test_the_ends_of_chains_are_not_given_where_newest_events_are_lost(tmp_path: Path) -> None:
+    """They are signed as heads, and sent to others."""
+    path = tmp_path / "log.db"
+    with Log(SqliteStore(path), BUILT_IN) as log:
+        _fill(log, 5)
+        whole = log.stored.chains()
+    edit(path, "DELETE FROM groups WHERE first = (SELECT max(first) FROM groups WHERE last < 450)")
+    with closing(SqliteStore(path)) as store:
+        with pytest.raises(Damaged) as raised:
+            store.chains()
+        assert 1 < raised.value.details["position"] < 450
+        assert whole[store.identity.origin].end.origin_seq == 500
+
+
+def test_the_journal_of_one_moment_beside_the_database_of_another_is_noticed(tmp_path: Path) -> None:
+    path, killed = tmp_path / "log.db", tmp_path / "killed"
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            log.append("note.added", stream="note/1", payload={"text": "a note " * 200})
+
+    with Log(SqliteStore(path), BUILT_IN) as log:
+        write(20)
+    older = path.read_bytes()
+    with Log(SqliteStore(path), BUILT_IN) as log:
+        write(40)
+    with Log(SqliteStore(path), BUILT_IN) as log:
+        write(2)
+        killed.mkdir()
+        for name in ("log.db", "log.db-wal"):
+            shutil.copy(tmp_path / name, killed / name)
+    (killed / "log.db").write_bytes(older)
+    with closing(SqliteStore(killed / "log.db")) as store:
+        with pytest.raises(Damaged):
+            list(store.read())
+        with pytest.raises(Damaged):
+            store.chains()

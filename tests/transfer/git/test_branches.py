@@ -441,3 +441,23 @@ def test_without_an_index_on_the_disk_the_log_is_what_is_checked_out(first: Clon
             assert log.verify().ok
     if kind == "in memory":
         assert first.problems() == []
+
+
+def test_a_reader_that_looks_in_the_middle_of_a_checkout_gets_on_when_git_is_done(first: Clone) -> None:
+    """Git writes the files first. Until it has written what is checked out, their lines are lost."""
+    first.git("checkout", "-q", "-b", "feat")
+    with first.open() as log:
+        log.append("thing.said", stream="thing/1", payload={"value": "of feat"})
+        first.commit()
+        (name,) = first.git("ls-files", "--full-name", "*events/*.jsonl").split()
+        top = Path(first.git("rev-parse", "--show-toplevel").strip())
+        assert [recorded.event.payload["value"] for recorded in log.read()] == ["base", "of feat"]
+        (top / name).write_text(first.git("show", f"main:{name}"))
+        for _ in range(2):
+            with pytest.raises(Damaged):
+                list(log.read())
+        first.git("symbolic-ref", "HEAD", "refs/heads/main")
+        first.git("reset", "-q")
+        assert [recorded.event.payload["value"] for recorded in log.read()] == ["base"]
+        log.append("thing.said", stream="thing/1", payload={"value": "of main"})
+        assert log.verify().ok

@@ -206,3 +206,25 @@ def test_one_rebuild_is_made_at_a_time(
     assert begun == [first, second]
     assert [build.complete for build in builds_of(log.views.small_state, "total")] == [True, True]
     one.close()
+
+
+def test_a_build_that_moves_on_while_it_is_compared_is_compared_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what came between the two reads would be reported as a difference."""
+    say(log, 1)
+    handle = log.view(Said)
+    handle.catch_up()
+    real, rounds = rebuilding._differing, []
+
+    def differing(*given: Any) -> Any:
+        rounds.append(len(rounds))
+        if len(rounds) == 1:
+            say(log, 2)
+            handle.catch_up()
+        return real(*given)
+
+    monkeypatch.setattr(rebuilding, "_differing", differing)
+    rebuilt = handle.rebuild()
+    assert (rebuilt.same, rebuilt.differing, rounds) == (True, (), [0, 1])
+    assert handle.get("thing/1").state["values"] == [1, 2]

@@ -29,7 +29,7 @@ from everlog.core.text import counted
 from everlog.errors import EverlogError, InvalidField
 from everlog.files import DiskFiles, leftover_temps
 from everlog.log.log import Log
-from everlog.stores.contract import Indexed
+from everlog.stores.contract import CanBeOlder, Indexed
 from everlog.stores.formats import FORMAT
 from everlog.transfer.git import findings
 from everlog.views.builds.overview import DAMAGED, NEVER_RUN, OTHER_CODE, PARKED, STOPPED
@@ -75,6 +75,7 @@ def checks(location: Location, open_log: Callable[[], Log]) -> Iterator[Check]:
         yield from _file_checks(path)
         yield from _git(location, path)
         yield from _future(log)
+        yield from _older(log)
     yield from checks_of_log(log)
     if folder is not None:
         yield _lock(folder, log)
@@ -208,6 +209,19 @@ def _future(log: Log) -> Iterator[Check]:
             WARN,
             f"events/{future[0]}{more} is dated in the future: a clock was wrong when it was written",
             "check the clock here and where it was written: date; the events can be read, and nothing is lost",
+        )
+
+
+def _older(log: Log) -> Iterator[Check]:
+    missing = log.stored.missing_own_events() if isinstance(log.stored, CanBeOlder) else 0
+    if missing:
+        yield Check(
+            "older",
+            WARN,
+            f"{counted(missing, 'event')} that this log wrote {'is' if missing == 1 else 'are'} not in it: a backup"
+            " was restored, or the journal of the database is gone",
+            "if nobody restored a backup, put the newest copy of the database and its -wal file in place before"
+            " anything is written; the next write continues under a new origin",
         )
 
 

@@ -27,8 +27,9 @@ HARMLESS = {
     " sed -i 's/\\r$//' .everlog/events/*.jsonl",
     "mark_lost": REPAIRED,
     "manifest_damaged": REPAIRED,
+    "notes_damaged": "no event is lost; restore the notes, or continue without: docs/operations.md, notes_damaged",
 }
-"""Problems that lose nothing, and what to do about them."""
+"""Problems that lose no event, and what to do about them."""
 
 
 class Item(NamedTuple):

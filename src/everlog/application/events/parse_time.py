@@ -42,6 +42,18 @@ def parse_time(text: str) -> datetime:
         ) from None
 
 
+def parse_time_ahead(text: str) -> datetime:
+    """Return a time in the future: so long from now, or a date with or without a time of day."""
+    ahead, now = _AGO.fullmatch(text), datetime.now(UTC)
+    try:
+        found = parse_time(text) if ahead is None else now + timedelta(**{_UNITS[ahead[2]]: int(ahead[1])})
+    except OverflowError:
+        found = now
+    if found <= now:
+        raise InvalidField(f"{text!r} is not a time in the future", hint="give 12h, 30d or 2027-01-01")
+    return found
+
+
 def parse_time_or_position(text: str) -> datetime | int:
     """Return a position if the text is one, such as #1234, otherwise a time."""
     position = _POSITION.fullmatch(text)

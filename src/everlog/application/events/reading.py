@@ -1,7 +1,7 @@
 """What one caller reads of a log: pages, resets and the head, the same for polling, waiting, streaming and exports.
 
 A caller that is limited to a scope reads a log in which nothing else exists. Its head and its cursors are positions
-of the events in that scope, or of purges of them. How far the search has got in the whole log (`searched`) stays in
+of events that it may see, or of purges of these. How far the search has got in the whole log (`searched`) stays in
 the server.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from everlog.application.events.purged_ranges import purged_ranges
+from everlog.application.events.texts import Texts
 from everlog.core.event import START, Position, Purge, Recorded
-from everlog.core.query import Cursor, Page, Query, narrowed
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, narrowed
 from everlog.log.log import Log
 from everlog.log.read.own_events import OwnEvents
-from everlog.log.read.pages import upcast_page
+from everlog.log.read.pages import OpenPage, upcast_page
 from everlog.log.read.resets import newest_purge
 from everlog.stores.contract import Stored
 from everlog.wire.messages import Hole
@@ -64,6 +65,21 @@ class Reading:
         searched = page.next_cursor.position
         return Read(page, max(searched, whole) if page.at_head else searched, knows)
 
+    def rendered(
+        self, cursor: Cursor, texts: Texts, *, limit: int, looking: bool = False
+    ) -> tuple[Read, list[bytes]]:
+        """Return what `after` returns, without its events, and the events as JSON."""
+        if self.query == EVERYTHING and not self.within:
+            page = OpenPage(self._stored, cursor, limit=limit, looking=looking)
+            if page.reset is None and cursor.position < page.head:
+                found = texts.of_groups(self._stored, cursor.position, page.head, limit, self.epoch)
+                if found:
+                    position = Position(cursor.position + len(found))
+                    following = page.cursor_after(position, _id_of(found[-1]))
+                    return Read(Page((), following, page.head), position), found
+        read = self.after(cursor, limit=limit, looking=looking)
+        return read, texts.of(read.page.events, self.epoch)
+
     def before(self, position: int | None, *, limit: int) -> tuple[list[Recorded], int]:
         """Return the events at or below a position, the newest first, and the position to continue with; 0: none."""
         if self.query is None or position == 0:
@@ -82,3 +98,11 @@ class Reading:
             else:
                 found.append(Hole(first=one.first, last=one.last, purge=one.reserved))
         return tuple(found)
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+def _id_of(text: bytes) -> str:
+    return msgspec.json.decode(text, type=_Named).id

@@ -14,11 +14,13 @@ import msgspec
 from everlog import wiring
 from everlog.catalog.catalog import Catalog as Catalog
 from everlog.errors import Damaged, NoLogHere, NotFound, OnlyLocal
+from everlog.log.forgotten import count_forgets
 from everlog.log.log import Log
 from everlog.programs.program import Program
 from everlog.settings import FOLDER, find_folder, load
 from everlog.settings import Loaded as Loaded
 from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
+from everlog.stores.contract import InGit
 from everlog.user_code import catalog_of, user_programs
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def folder(self) -> Path:
         """Return the .everlog folder. Raises NoLogHere if there is none, or if the location is a URL."""
         if self.server:
-            raise only_local("this")
+            raise only_local("this command")
         if self.url:
             raise NoLogHere(
                 f"{without_password(self.url)} has no .everlog folder",
@@ -84,7 +86,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def catalog(self) -> Catalog:
         """Return the event types, without opening the log."""
-        return catalog_of(self.settings().settings, None if self.url or self.server else self.folder())
+        return catalog_of(self.settings().settings, None if self.url else self.folder())
 
     def own_programs(self) -> list[Program]:
         """Return the programs that the setting `programs` names; none if there is no log here."""
@@ -106,7 +108,24 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         return connect(self.server, allow_http=environment.get(ALLOW_HTTP_VARIABLE, "") in ("1", "true", "yes"))
 
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
-        """Open the log. It is never created here: a log that is missing raises NotFound."""
+        """Open the log. It is never created here: a log that is missing raises NotFound.
+
+        A forget that was interrupted is finished before the first write. What was forgotten here and came back with
+        git is erased again.
+        """
+        log = self._open(past_damage)
+        if log.writer.first is not None:
+            from everlog.application.trust.forget import finish_before_writing
+            from everlog.application.trust.owned_bytes import owned_by
+
+            finish_before_writing(log, lambda: owned_by(self))
+        if isinstance(log.stored, InGit) and past_damage is None and count_forgets(log.writer.small_state):
+            from everlog.application.trust.forget import forget_what_git_brought
+
+            forget_what_git_brought(log, log.stored)
+        return log
+
+    def _open(self, past_damage: Callable[[Damaged], None] | None) -> Log:
         loaded = self.settings()
         actor = loaded.settings.actor or wiring.login_actor()
         if self.url:

@@ -28,10 +28,10 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int  # the position that keeps the record of the purge; 0 for a dry run
     reason: str
     actor: str
-    scopes: tuple[str, ...]
-    sequence: int  # of the stream, which continues after it
-    purged_at: datetime | None
     dry_run: bool
+    scopes: tuple[str, ...]  # that the events were in
+    sequence: int = 0  # of the last event of the stream
+    purged_at: datetime | None = None
 
 
 class Purge(Action[Removed], frozen=True, kw_only=True):
@@ -65,19 +65,7 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 stream=self.stream,
             )
         if self.dry_run or by.dry_run:
-            return Done(
-                Removed(
-                    stream=self.stream,
-                    events=len(scopes),
-                    reserved=0,
-                    reason=self.reason,
-                    actor=by.actor or log.actor,
-                    scopes=tuple(sorted({scope for scope in scopes if scope})),
-                    sequence=0,
-                    purged_at=None,
-                    dry_run=True,
-                )
-            )
+            return Done(self._would_remove(scopes, by.actor))
         words = f"purge {self.stream}"
         if self.confirm != words:
             raise ConfirmationNeeded(
@@ -90,14 +78,25 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
         done: PurgeRecord = log.purge(self.stream, actor=by.actor, reason=self.reason)
         return Done(
             Removed(
-                stream=self.stream,
+                stream=done.stream,
                 events=done.count,
                 reserved=done.reserved,
                 reason=done.reason,
                 actor=done.actor,
+                dry_run=False,
                 scopes=done.scopes,
                 sequence=done.sequence,
                 purged_at=done.purged_at,
-                dry_run=False,
             )
+        )
+
+    def _would_remove(self, scopes: list[str], actor: str) -> Removed:
+        return Removed(
+            stream=self.stream,
+            events=len(scopes),
+            reserved=0,
+            reason=self.reason,
+            actor=actor,
+            dry_run=True,
+            scopes=tuple(sorted({scope for scope in scopes if scope})),
         )

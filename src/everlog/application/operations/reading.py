@@ -19,7 +19,7 @@ from everlog.application.operations.fields import (
     moment_of,
     record_of,
 )
-from everlog.core.event import Position, Recorded
+from everlog.core.event import Position, Recorded, moment
 from everlog.core.query import Cursor, Query, proof_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
@@ -49,10 +49,10 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
     problems = ("damaged", "schema_broken")
     example: ClassVar[dict[str, Any]] = {"after": "0", "kind": "note"}
 
-    after: Annotated[
-        Annotated[str, Meta(max_length=500)] | None,
-        Meta(description="Continue after this cursor, with resets. None: only look."),
-    ] = None
+    after: (
+        Annotated[str, Meta(description="Continue after this cursor, with resets. None: only look.", max_length=500)]
+        | None
+    ) = None
     from_: Annotated[int, Meta(description="Only look, from this position.", ge=0, le=2**53)] = msgspec.field(
         default=0, name="from"
     )
@@ -85,14 +85,14 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
 
 
 class HeadAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest position, a cursor after it, and which log this is."""
+    """The newest position, a cursor after it, and the identity of the log."""
 
     head: int
     cursor: str
     log_id: str
     origin: str
     epoch: str
-    created_us: int
+    created_at: datetime
 
 
 class Head(Question[HeadAnswer], frozen=True, kw_only=True):
@@ -102,19 +102,19 @@ class Head(Question[HeadAnswer], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {}
 
     def answer(self, log: Log, within: str) -> HeadAnswer:
-        epoch = log.identity.epoch  # first: a restore after it is noticed by the cursor
+        identity = log.identity
+        epoch = identity.epoch  # first: a restore after it is noticed by the cursor
         head = head_within(log, within)
         found = log.get(head) if head else None
         proof = "" if found is None else proof_of(found.event.id, log.identity.life_at(head))
         cursor = Cursor(head, Position(0), epoch, proof)
-        identity = log.identity
         return HeadAnswer(
             head=head,
             cursor=str(cursor),
             log_id=identity.log_id,
             origin=identity.origin,
             epoch=epoch,
-            created_us=identity.created_us,
+            created_at=moment(identity.created_us),
         )
 
 

@@ -2,14 +2,19 @@
 
 A chain cannot go past an event that others refuse. So the log continues under a new origin, and the events become new
 events there. The old ones stay where they are. When their time has come, peers accept them as well.
+
+A peer that refuses an event is not believed: the clock of this machine, once it is right, must also show that the
+time in the id of the event is more than 24 hours ahead. Otherwise nothing is recorded.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from everlog.core.event import Event
-from everlog.core.ids import EventId
+from everlog.core.ids import AHEAD_MS_MAX, EventId, id_time_ms
 from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -21,13 +26,23 @@ _BATCH = 1_000
 _NOTE = "again"  # the first event that was recorded once more, the last time
 
 
-def record_again(log: Log, rejected: Iterable[Rejected]) -> int:
-    """Record this log's events once more, from the first one on that a peer refused for its time; return how many."""
+class Again(NamedTuple):
+    """How many events were recorded once more; `doubted` ones a peer refuses, and this clock does not agree."""
+
+    recorded: int = 0
+    doubted: int = 0
+
+
+def record_again(log: Log, rejected: Iterable[Rejected], *, now_ms: int | None = None) -> Again:
+    """Record this log's events once more, from the first one on that a peer refused for its time, and that is too far
+    ahead of the clock of this machine as well."""
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     refused = [log.get(one.event_id) for one in rejected if one.reason == "clock_too_far" and one.event_id]
     own = [one.event for one in refused if one is not None and log.identity.made(one.event.origin)]
-    if not own:
-        return 0
-    first = min(own, key=lambda event: event.lamport)
+    ahead = [event for event in own if id_time_ms(event.id) > now_ms + AHEAD_MS_MAX]
+    if not ahead:
+        return Again(doubted=len(own))
+    first = min(ahead, key=lambda event: event.lamport)
     events = [
         one.event
         for one in log.counted(log.read(Query()))
@@ -38,7 +53,7 @@ def record_again(log: Log, rejected: Iterable[Rejected]) -> int:
     for start in range(0, len(events), _BATCH):
         some = events[start : start + _BATCH]
         log.append_batch([_draft(event) for event in some], key=f"again/{some[0].id}", operation="sync.again")
-    return len(events)
+    return Again(len(events), len(own) - len(ahead))
 
 
 def _leave_chain(write: OpenWrite, first: EventId) -> None:

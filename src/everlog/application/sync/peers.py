@@ -127,3 +127,12 @@ def knows(log: Log, key: str) -> bool:
     chain = log.stored.chains().get(key) if is_key(key) else None
     limit = log.verdicts().limits.get(key)
     return chain is not None and chain.end.origin_seq > 0 and (limit is None or limit.upto > 0)
+
+
+def may_have_keys(log: Log, key: str) -> bool:
+    """Return whether a node gets the keys of persons: its chain counts, and the history or this log's peers name it.
+
+    Where everybody counts, only a peer that was added by its key is named.
+    """
+    is_named, counts = log.writer.write(lambda write: log.writer.names(write, key))
+    return counts and (is_named or any(peer.key == key for peer in peers_of(log)))

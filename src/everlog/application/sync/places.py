@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from everlog import wiring
 from everlog.application.conflicts import record_detected
+from everlog.application.sync.node import location_of, node_of
 from everlog.application.sync.peers import note_synced, peers_of
 from everlog.errors import EverlogError, InvalidField, Unavailable
 from everlog.files import DiskFiles
@@ -73,7 +74,7 @@ def _with_conflicts(node: Node, done: Synced) -> Synced:
 
 def _sync_with_log(node: Node, folder: Path) -> Synced:
     with wiring.open_folder(folder) as other:
-        return node.sync_with(Node(other).answer, peer=_actor("log", folder.parent.name))
+        return node.sync_with(node_of(other, location_of(folder)).answer, peer=_actor("log", folder.parent.name))
 
 
 def _actor(kind: str, name: str) -> str:

@@ -10,11 +10,12 @@
     receipt    is signed, and kept beside the log; then the note is removed
 
 Each step finds nothing to do if it was done before. So an unfinished forget is repeated from its note, by the next
-`everlog forget`.
+command that writes to the log.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,12 +27,20 @@ from everlog.core.event import Recorded, moment
 from everlog.core.ids import EventId, parse_id
 from everlog.core.query import Query
 from everlog.core.text import counted
-from everlog.errors import BadFile, NoKey, NotFound
-from everlog.log.forget import Concerned, byte_forms, find_listed, find_subject, record_forgotten
+from everlog.errors import BadFile, EverlogError, NoKey, NotFound
+from everlog.log.forget import (
+    Concerned,
+    byte_forms,
+    find_listed,
+    find_subject,
+    forget_again,
+    record_forgotten,
+)
 from everlog.log.forgotten import Forget, forgets_in, put_forget
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN, SubjectForgotten
 from everlog.stores.contract import InGit
+from everlog.stores.small_state import NOTES, read_note
 from everlog.trust.keys import PublicKey, is_key
 from everlog.trust.notes import FORGOTTEN as FIRST_LINE
 from everlog.trust.notes import Note, parse_note, sign, who_signed
@@ -42,6 +51,11 @@ STEPS = ("note", "keys", "record", "views", "exports", "lake", "search", "receip
 """The steps, each of which is announced when it begins."""
 
 Step = Callable[[str], None]
+
+_COMMIT = "forgotten-at"
+"""The note with the commit of git for which everything that was forgotten here is known to be gone."""
+
+_logger = logging.getLogger("everlog")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +98,7 @@ def forget(
     log: Log, subject: str, *, owned: Owned, actor: str = "", on_step: Step = lambda name: None
 ) -> list[Receipt]:
     """Forget a person. The receipt of a forget that was not finished comes first, if there was one."""
-    unfinished = Unfinished(_ring(log))
+    unfinished = _alone(log)
     with unfinished.alone():
         done = _finish(log, unfinished, owned, on_step)
         if not done or find_subject(log, subject):
@@ -101,7 +115,7 @@ def follow(
         raise NotFound(
             f"{record_id} is not the record of a forget", why="it is not in this log", hint="everlog forget --status"
         )
-    unfinished = Unfinished(_ring(log))
+    unfinished = _alone(log)
     with unfinished.alone():
         done = _finish(log, unfinished, owned, on_step)
         if any(one.record == record.event.id and log.identity.origin in one.nodes for one in status(log)):
@@ -111,13 +125,55 @@ def follow(
 
 def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list[Receipt]:
     """Finish a forget that was interrupted, if there is one."""
-    unfinished = Unfinished(_ring(log))
+    unfinished = _alone(log)
     with unfinished.alone():
         return _finish(log, unfinished, owned, on_step)
 
 
+def finish_before_writing(log: Log, owned: Callable[[], Owned]) -> None:
+    """Have a forget that was interrupted finished before the next write of this process.
+
+    If that cannot be done now, such as beside a process that is forgetting, the write goes on.
+    """
+
+    def finish_it() -> None:
+        try:
+            done = finish(log, owned=owned())
+        except EverlogError as error:
+            _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
+            return
+        for one in done:
+            _logger.warning("a forget that was interrupted is finished now: everlog forget --status")
+            if one.searched.found:
+                _logger.warning("a value is still there, in %s", ", ".join(one.searched.found))
+
+    if is_unfinished(log):
+        log.writer.first = finish_it
+
+
+def forget_what_git_brought(log: Log, stored: InGit) -> None:
+    """Erase again what was forgotten here, if git has changed the files since the last time."""
+    checkout = stored.checkout()
+    if checkout is None or read_note(log.writer.small_state, _COMMIT) == checkout.commit:
+        return
+    try:
+        if forget_again(log):
+            log.views.snapshots.sweep()
+            log.views.forget_missed()
+            _logger.warning("git brought back what was forgotten here; it was erased again")
+        log.writer.write(lambda write: write.put(NOTES, {_COMMIT: checkout.commit.encode()}))
+    except EverlogError as error:
+        _logger.warning("git may have brought back what was forgotten here, and it was not erased: %s", error)
+
+
 def is_unfinished(log: Log) -> bool:
     return log.sealing is not None and Unfinished(_ring(log)).is_there()
+
+
+def _alone(log: Log) -> Unfinished:
+    """Return what is noted of a forget, for the one that is about to begin or to be finished."""
+    log.writer.first = None
+    return Unfinished(_ring(log))
 
 
 def _ring(log: Log) -> KeyRing:

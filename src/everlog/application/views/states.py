@@ -20,6 +20,7 @@ from everlog.views.rebuild.blue_green import DIFFERING_SHOWN, Rebuilt
 from everlog.views.registry import live_view, views_of
 
 if TYPE_CHECKING:
+    from everlog.application.folder.open import AnyLog
     from everlog.pipeline.session.session import SparkSession
 
 Progress = Callable[[int], None]
@@ -75,7 +76,7 @@ def warning_about(one: Overview) -> str:
     )
 
 
-def state_of(log: Log, view: str, key: str, *, stale: bool = False) -> Answer:
+def state_of(log: AnyLog, view: str, key: str, *, stale: bool = False) -> Answer:
     """Return the state of a key. With `stale`, the stored one, without reading new events."""
     with _without_storing(view, key):
         answer = log.view(view).get(key, fresh=not stale)
@@ -99,7 +100,7 @@ def age_of(answer: Answer) -> str:
     return f"the log is {counted(answer.lag, 'position')} ahead of this answer" if answer.lag else ""
 
 
-def states_of(log: Log, view: str, *, stale: bool = False, after: str = "", limit: int) -> States:
+def states_of(log: AnyLog, view: str, *, stale: bool = False, after: str = "", limit: int) -> States:
     """Return the states of a view, in the order of their keys."""
     live = log.view(view)
     with _without_storing(view, "KEY"):

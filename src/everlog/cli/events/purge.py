@@ -43,9 +43,10 @@ def purge_command(
 
     require_shape("stream", stream)
     require_text("reason", reason)
-    log = session.log()
+    log = session.any_log()
     positions, payload_bytes, scopes = [], 0, set()
-    for recorded in log.stored.read(_of(stream)):
+    # Stored events are not upcast: one that cannot be converted can still be purged.
+    for recorded in log.read(stream=stream) if session.server else session.log().stored.read(_of(stream)):
         positions.append(recorded.position)
         payload_bytes += _size(recorded.event.payload)
         scopes.add(recorded.event.scope)
@@ -89,7 +90,8 @@ def purge_command(
         f"position #{purge.reserved} holds the record; positions and hashes remain, so the log still verifies",
     ]
     session.out.answer(Answer.of_one(stream, found, lines=lines))
-    _warn_of_lake(session)
+    if not session.server:
+        _warn_of_lake(session)
 
 
 def _warn_of_lake(session: Session) -> None:

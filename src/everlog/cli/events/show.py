@@ -34,15 +34,16 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
+    from everlog.application.anywhere import find_event
     from everlog.application.checks.problems import bad_lines, not_as_recorded
-    from everlog.application.events.find import find_event, find_stored
+    from everlog.application.events.find import find_stored
 
-    log = session.log()
-    session.out.warn(bad_lines(log))
+    if raw or not session.server:
+        session.out.warn(bad_lines(session.log()))
     if raw:
-        _show_stored(session, find_stored(log, name))
+        _show_stored(session, find_stored(session.log(), name))
         return
-    found = find_event(log, name)
+    found = find_event(session.any_log(), name)
     session.out.warn(not_as_recorded(found.problems))
     _show_event(session, found)
 

@@ -48,10 +48,11 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
       everlog state note/1 --as-of -10m
       everlog state board WP03 --as-of '#105'
     """
-    from everlog.application.events.time_travel import describe, state_then
+    from everlog.application.anywhere import state_then
+    from everlog.application.events.time_travel import describe
     from everlog.core.differences import leaves
 
-    found = state_then(session.log(), name, key, moment=as_of)
+    found = state_then(session.any_log(), name, key, moment=as_of)
     if found.incomplete:
         session.out.warn(f"an event of {found.key} could not be applied, so the state ends before it")
     data = {
@@ -86,11 +87,11 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
       everlog diff note/1 -1h
       everlog diff WP03 '#100' '#105' --view board
     """
-    from everlog.application.events.time_travel import change_between
+    from everlog.application.anywhere import change_between
     from everlog.cli.events.records import table_lines
     from everlog.core.codec import recorded_object
 
-    found = change_between(session.log(), name, before, after, view_name=view_name or "")
+    found = change_between(session.any_log(), name, before, after, view_name=view_name or "")
     rows = [(one.path, _shown(one.was), _shown(one.now)) for one in found.changed]
     data = {
         "view": found.view,
@@ -145,9 +146,9 @@ def why_command(
       everlog why note/1 '$.owner.name' --as-of -1h
       everlog why WP03 lane --view board
     """
-    from everlog.application.events.time_travel import reasons_for
+    from everlog.application.anywhere import reasons_for
 
-    found = reasons_for(session.log(), name, path, moment=as_of, view_name=view_name or "", limit=limit)
+    found = reasons_for(session.any_log(), name, path, moment=as_of, view_name=view_name or "", limit=limit)
     columns = ("position", "id", "type", "actor", "was", "now", "causes")
     data = {
         "view": found.view,

@@ -37,6 +37,9 @@ PROBLEMS_SHOWN = 20
 @click.option(
     "--set-aside", metavar="FILE", default="", help="Write bad lines to FILE, import the others, and exit 9."
 )
+@click.option(
+    "--unsigned", is_flag=True, help="Record events of keys although nothing shows here that the keys signed them."
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, record nothing.")
 @common_options
 @pass_session
@@ -49,6 +52,7 @@ def import_command(
     trust_clock: bool,
     new_ids: bool,
     set_aside: str,
+    unsigned: bool,
     dry_run: bool,
 ) -> None:
     """Record the events of FILEs, in order; - is standard input.
@@ -64,6 +68,10 @@ def import_command(
 
     With --new-ids an event whose id is not a ULID, or is dated in the future, gets a new id. It is computed from the
     line, so that the same file gives the same ids; the old id is kept as a tag, and references are adjusted.
+
+    An event whose origin is a key must be signed by that key for this log, with its path, as everlog export writes
+    it. With --unsigned it is recorded without: that saves what is left of a signed log, and everlog verify reports
+    each such event.
 
     With --mapping the files are CSV: the mapping names the columns of type, stream, actor and payload
     (docs/moving.md).
@@ -85,6 +93,7 @@ def import_command(
         mapping=mapping,
         directory=session.directory,
         new_ids=new_ids,
+        unsigned=unsigned,
     )
     imported = import_from(
         session.log(),

@@ -54,9 +54,10 @@ def list_views(session: Session) -> None:
 
 
 def _list(session: Session) -> None:
-    from everlog.application.views.states import overviews, warning_about
+    from everlog.application.anywhere import overviews
+    from everlog.application.views.states import warning_about
 
-    found = overviews(session.log())
+    found = overviews(session.any_log())
     columns = ("view", "state", "version", "position", "lag", "keys", "letters")
     session.out.answer(Answer.of_many(found, columns, cells={"version": lambda one: one.version or one.code_version}))
     for one in found:
@@ -92,14 +93,14 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
     from everlog.application.views.states import age_of, state_of, states_of
 
     if key is not None:
-        answer = state_of(session.log(), view, key, stale=stale)
+        answer = state_of(session.any_log(), view, key, stale=stale)
         found = {**msgspec.to_builtins(answer), "state": answer.state}
         facts = {"view": view, "key": key, "position": answer.position, "lag": answer.lag, "parked": answer.parked}
         lines = json_text(answer.state, indent=2).split("\n")
         session.out.answer(Answer(data=found, ids=[key], rows=[(key, answer.state)], lines=lines, facts=facts))
         session.out.warn(age_of(answer))
         return
-    all_of_them = states_of(session.log(), view, stale=stale, after=after, limit=limit)
+    all_of_them = states_of(session.any_log(), view, stale=stale, after=after, limit=limit)
     states = all_of_them.states
     where = {"view": view, "position": all_of_them.position, "lag": all_of_them.lag}
     session.out.answer(

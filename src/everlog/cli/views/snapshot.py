@@ -64,6 +64,41 @@ def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due
         raise refused[0]
 
 
+@snapshot_command.command("share")
+@click.argument("views", nargs=-1, metavar="[VIEW]...")
+@common_options
+@pass_session
+def share_snapshots(session: Session, views: tuple[str, ...]) -> None:
+    """Share snapshots of views with nodes that join; without a name, list what is shared.
+
+    The log signs which rows follow from its events. Every peer that shares the same view signs it, too, when a sync
+    finds both equal, and its rows are the same. A node that joins uses the rows if enough keys that it trusts have
+    signed them (see everlog join --authors). Only a view in causal order, without personal fields, can be shared.
+
+    Columns when piped: view, rows, heads, signed_by.
+
+    \b
+    Example:
+      everlog snapshot share community.market
+    """
+    from everlog.application.sync.shared_snapshots import described, share, shared_views
+
+    log = session.log()
+    for name in views:
+        share(log, name)
+    found = [described(one) for name, one in shared_views(log).items() if not views or name in views]
+    session.out.answer(
+        Answer.of_many(
+            found,
+            ("view", "rows", "heads", "signed_by"),
+            cells={"signed_by": lambda one: ", ".join(one.signed_by)},
+            ids=[one.view for one in found],
+        )
+    )
+    if not found:
+        session.out.hint("no view is shared; everlog snapshot share VIEW")
+
+
 @snapshot_command.command("list")
 @click.argument("view", required=False, default="")
 @common_options

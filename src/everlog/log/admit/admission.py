@@ -15,27 +15,39 @@ from typing import NamedTuple
 
 from msgspec.structs import force_setattr, replace
 
-from everlog.core.clock import JUMP_MAX
+from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
-from everlog.log.admit.erased import Erased, is_bare
+from everlog.log.admit.branches import end_on, judged
+from everlog.log.admit.erased import Forgotten, bare, is_bare
 from everlog.log.admit.history_rights import HistoryRights
 from everlog.log.admit.intake import Intake, WholeGroup
-from everlog.log.admit.outcomes import CODES, Kind, Outcome
-from everlog.log.admit.quarantine import Held, Quarantine
+from everlog.log.admit.outcomes import (
+    CODES,
+    Outcome,
+    if_known,
+    outcome_of,
+    recorded,
+    refuse_clock,
+    without_payload,
+)
+from everlog.log.admit.plain import PlainEvents
+from everlog.log.admit.quarantine import ORIGIN_EVENTS_MAX, Held, Quarantine
 from everlog.log.admit.recorded_proof import recorded_leaf
+from everlog.log.admit.removals import Removals, place_of
 from everlog.log.admit.stubs import Proven, Stubs, place_stubs
-from everlog.stores.contract import Encoded, Known
+from everlog.log.records import FORGOTTEN
+from everlog.stores.contract import Encoded
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
 from everlog.trust.group_signature import proof_of
 from everlog.trust.keys import is_key
-from everlog.trust.standing import Limit, Open, Rights, Standing
+from everlog.trust.standing import Branch, Limit, Open, Rights, Standing, branch_of
 from everlog.trust.stubs import Stub
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in
-from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
+from everlog.trust.verdicts import forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
 
 class Gate(HistoryRights):
@@ -94,6 +106,10 @@ class _Batch:
         self._forks = forks_in(write)
         self._own = write.own_origin()
         self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
+        self._removals = Removals(write, counts=self._may_remove)
+        self._stubs = Stubs(write, (), self._removals)
+        self._forgotten = Forgotten(write)
+        self._looks_ahead = False  # something may be allowed by a record that is not recorded yet
         self._rights = self._judged()
         self._places: dict[bytes, list[int]] = {}
         self._outcomes: dict[int, Outcome] = {}
@@ -103,9 +119,7 @@ class _Batch:
         self._new_ids: set[str] = set()
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
-        self._parts: set[int] | None = None  # of ids, those that known keys make
-        self._stubs = Stubs(write, (), (), self._may_remove)
-        self._erased = Erased(write, (), self._may_remove)
+        self._plain = PlainEvents(write, self._outcomes, self._append, lambda: self._rights.named, jump_max)
 
     # ---- the batch
 
@@ -114,57 +128,85 @@ class _Batch:
     ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
-        erased = self._erased = Erased(self._write, self._records(accepted.values()), self._may_remove)
+        plain_bare: list[tuple[int, Encoded]] = []
+        self._removals = Removals(
+            self._write,
+            lambda: self._records(accepted.values()),
+            counts=self._may_remove,
+            cannot_wait=self._cannot_wait,
+        )
         for place, encoded in accepted.items():
             event = encoded.event
-            outcome = _if_known(encoded, known.get(event.id))
-            if outcome is None and not is_bare(event):
-                encoded = erased.without_forgotten(encoded)
-            elif outcome is None:
-                allowed = erased.with_record(encoded)
-                if allowed is None:
-                    outcome = _outcome(
-                        event, "refused", "invalid_signature", "its payload is missing, without a record"
-                    )
-                encoded = allowed or encoded
+            outcome = if_known(encoded, known.get(event.id))
             if outcome is not None and not (outcome.code == "id_conflict" and self._forks_here(event)):
                 self._outcomes[place] = outcome
-            elif is_key(event.origin):
-                self._waiting.setdefault(event.origin, {})[encoded.hash] = encoded
-                self._places.setdefault(encoded.hash, []).append(place)
+                continue
+            encoded = self._forgotten.without(encoded)
+            if is_key(event.origin):
+                self._take(place, encoded)
             else:
-                plain.append((place, encoded))
+                (plain_bare if is_bare(encoded.event) else plain).append((place, encoded))
         for fork in forks:
             self._take_fork(fork)
-        records = [encoded.event for encoded in accepted.values()]
         stubs = list(stubs)
         self._look_for_forks_of(stubs)
-        self._stubs = Stubs(self._write, stubs, records, self._may_remove)
+        self._stubs = Stubs(self._write, stubs, self._removals)
+        self._look_ahead()
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
-        self._admit_plain(plain)
-        self._admit_plain_stubs()
+        of_batch = {signed_part_of(origin) for origin in self._waiting}
+        later = [one for one in plain if signed_part(one[1].event.id) in of_batch]  # than what has a right to the id
+        self._plain.admit([one for one in plain if one not in later] if later else plain)
         # The standing itself may be another one than when the log was open last.
-        waiting = () if self._gate.settled else sorted(self._quarantine.origins())
+        waiting = () if self._gate.settled and not self._looks_ahead else sorted(self._quarantine.origins())
         self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()), *waiting)))
         self._hold_the_rest()
+        self._plain.admit(later)
+        removals = Removals(self._write, counts=self._may_remove)  # only what is recorded by now
+        self._plain.admit_bare(plain_bare, removals)
+        self._recorded |= self._plain.place(stubs, removals)
         self._end()
         return self._outcomes
 
-    def _records(self, sent: Collection[Encoded]) -> Iterator[Event]:
+    def _take(self, place: int, encoded: Encoded) -> None:
+        """Have an event of a key wait for its turn. One without its payload gives way to the same one with it."""
+        event, of_origin = encoded.event, self._waiting.setdefault(encoded.event.origin, {})
+        if is_bare(event):
+            encoded = of_origin.get(encoded.hash) or self._quarantine.whole(event.origin, encoded.hash) or encoded
+        found = encoded.event
+        if is_bare(found) and not found.erased_by and not self._removals.lists(FORGOTTEN, place_of(encoded)):
+            self._outcomes[place] = without_payload(event)
+            return
+        of_origin[encoded.hash] = encoded
+        self._places.setdefault(encoded.hash, []).append(place)
+
+    def _records(self, sent: Collection[Encoded]) -> Iterator[Encoded]:
         """Return the events that came, and those that wait of every origin that the history names."""
         held = (
             self._quarantine.event(origin, one)
             for origin in sorted(self._quarantine.origins())
             if not _is_stranger(self._rights, origin)
-            for one in self._quarantine.of(origin)
+            for one in list(self._quarantine.of(origin))
         )
-        yield from (one.event for one in (*sent, *held) if one is not None)
+        yield from (one for one in (*sent, *held) if one is not None)
+
+    def _look_ahead(self) -> None:
+        """Find out whether records must be looked for that are not recorded yet: something here may need them."""
+        self._looks_ahead = (
+            bool(self._stubs.origins())
+            or any(is_bare(one.event) for events in self._waiting.values() for one in events.values())
+            or self._quarantine.some_are_bare()
+        )
+        self._decided = self._decided or self._looks_ahead
 
     def _forks_here(self, event: Event) -> bool:
         """Return whether the number of an event is taken: a key that signs two events may give both one id."""
         return is_key(event.origin) and event.origin_seq <= self._write.link(event.origin).origin_seq
 
     def settle(self) -> None:
+        self._removals = Removals(
+            self._write, lambda: self._records(()), counts=self._may_remove, cannot_wait=self._cannot_wait
+        )
+        self._look_ahead()
         self._decided = self._changed = True
         self._advance_all(sorted(self._quarantine.origins()))
         self._end()
@@ -179,79 +221,7 @@ class _Batch:
 
     def _judge_recorded(self) -> None:
         """Mark the chains of which more was recorded than counts now."""
-        chains = {**self._write.stored.chains(), **self._write.chains}
-        limits = {}
-        for origin, chain in chains.items():
-            limit = self._limit(origin) if is_key(origin) else None
-            if limit is not None and chain.greatest.origin_seq > limit.upto:
-                limits[origin] = limit
-        put_verdicts(self._write, Verdicts(limits))
-
-    # ---- origins that are no keys
-
-    def _admit_plain(self, events: list[tuple[int, Encoded]]) -> None:
-        """Record events as they come, those with the lowest clock first where one needs another."""
-        staged: dict[str, bytes] = {}
-        ready: dict[int, Encoded] = {}
-        clock = self._write.clock
-        for place, encoded in sorted(events, key=lambda item: item[1].event.lamport):
-            event = encoded.event
-            if event.id in staged:
-                self._outcomes[place] = _if_known(encoded, Known(staged[event.id], False)) or _recorded(event)
-            elif (outcome := self._refuse_plain(event) or self._refuse_clock(event, clock)) is not None:
-                self._outcomes[place] = outcome
-            else:
-                clock = max(clock, event.lamport)
-                staged[event.id] = encoded.hash
-                ready[place] = encoded
-        if ready:
-            self._append([ready[place] for place in sorted(ready)])
-            self._outcomes.update({place: _recorded(encoded.event) for place, encoded in ready.items()})
-
-    def _admit_plain_stubs(self) -> None:
-        for origin in self._stubs.origins():
-            if is_key(origin) or self._write.identity.made(origin):
-                continue
-            for stub, record in self._stubs.of(origin):
-                free = not self._write.chain(origin).has(stub.origin_seq)
-                upto = self._write.clock + self._jump_max
-                if not free or not self._stubs.may_take(Proven(stub, record), lamport_max=upto):
-                    continue
-                if not self._is_signed_id(stub.id):  # it is as the sender claims
-                    place_stubs(self._write, [stub], record)
-                    self._recorded = True
-
-    def _is_signed_id(self, event_id: str) -> bool:
-        """Return whether an id is one that a key makes which is known or named here, is in the batch, or waits."""
-        if self._parts is None:
-            known = {*self._write.stored.chains(), *self._write.chains, *self._waiting, *self._quarantine.origins()}
-            self._parts = {signed_part_of(origin) for origin in {*known, *self._rights.named} if is_key(origin)}
-        return signed_part(event_id) in self._parts
-
-    def _refuse_plain(self, event: Event) -> Outcome | None:
-        """Refuse an event of an origin that is no key, if it would take the id of a signed log, or fork this one."""
-        if self._is_signed_id(event.id):
-            return _outcome(event, "refused", "id_conflict", "its id is one that another origin makes, which signs")
-        return self._refuse_own(event)
-
-    def _refuse_own(self, event: Event) -> Outcome | None:
-        """Refuse what would fork a chain of this log. Lost events of a former origin may come back."""
-        if not self._write.identity.made(event.origin):
-            return None
-        chain = self._write.chain(event.origin)
-        end = chain.end
-        if event.origin == self._own:
-            return _outcome(event, "refused", "fork", "it claims to be of this log, which never recorded it")
-        broken = event.origin_seq == end.origin_seq + 1 and event.previous != end.hash
-        if broken or chain.has(event.origin_seq):
-            return _outcome(event, "refused", "fork", f"this log made another event {event.origin_seq}")
-        return None
-
-    def _refuse_clock(self, event: Event, clock: int) -> Outcome | None:
-        if event.lamport <= clock + self._jump_max:
-            return None
-        reason = f"its clock is {event.lamport}, more than {self._jump_max} above the greatest known value {clock}"
-        return _outcome(event, "refused", "clock_too_far", reason)
+        put_verdicts(self._write, judged(self._write, self._limit, lambda origin: branch_of(self._rights, origin)))
 
     # ---- chains of keys
 
@@ -279,9 +249,24 @@ class _Batch:
         """Read the history again; return the origins of which something waits and the limit is another one."""
         before, self._rights = self._rights, self._judged()
         concerned = {*self._waiting, *self._quarantine.origins()}
-        return {origin for origin in concerned if before.limit(origin) != self._rights.limit(origin)}
+        return {
+            origin
+            for origin in concerned
+            if before.limit(origin) != self._rights.limit(origin)
+            or branch_of(before, origin) != branch_of(self._rights, origin)
+        }
 
     def _judged(self) -> Rights:
+        """Return what the history says, if the records of removals count that the chains reach."""
+        if not self._looks_ahead:
+            return self._history()
+        self._removals.assume_all()
+        while True:
+            self._rights = self._history()
+            if self._removals.keep(self._reached()):
+                return self._rights
+
+    def _history(self) -> Rights:
         """Return what the history says, with the events that wait of every origin that it names."""
         if not self._gate.deciding:
             return self._gate.rights(self._write, self._forks)
@@ -302,31 +287,69 @@ class _Batch:
 
     def _deciding_events(self, origin: str) -> list[Event]:
         """Return the events that decide, and continue the chain that is recorded without a hole or a fork."""
-        end, fork, found = self._write.link(origin), self._forks.get(origin), []
-        by_number = self._by_number(origin)
-        while fork is None or end.origin_seq + 1 < fork.origin_seq:
-            encoded = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
-            if encoded is None:
-                break
-            end = Link(encoded.event.origin_seq, encoded.hash)
-            if encoded.event.type in self._gate.deciding:
-                found.append(encoded.event)
+        fork = self._forks.get(origin)
+        way = self._way(origin, self._write.link(origin), None if fork is None else fork.origin_seq - 1)
+        steps = (step.event for step in way if isinstance(step, Encoded))
+        return [event for event in steps if event.type in self._gate.deciding]
+
+    def _reached(self) -> set[bytes]:
+        """Return the hashes of the events that can be recorded now, if the records that are assumed allow it."""
+        found: set[bytes] = set()
+        concerned = {*self._waiting, *self._quarantine.origins(), *filter(is_key, self._stubs.origins())} - {
+            self._own
+        }
+        ends = {origin: self._write.link(origin) for origin in sorted(concerned)}
+        clock, moved, ended = self._write.clock, True, set[str]()
+        while moved:
+            moved = False
+            for origin, end in ends.items():
+                limit = Limit(0, "") if origin in ended else self._limit(origin)
+                for step in self._way(origin, end, None if limit is None else limit.upto):
+                    one = step.event if isinstance(step, Encoded) else step.stub
+                    if one.lamport > clock + self._jump_max:
+                        break
+                    clock, moved = max(clock, one.lamport), True
+                    hash = step.hash if isinstance(step, Encoded) else step.stub.hash
+                    ends[origin] = Link(one.origin_seq, hash)
+                    found.add(hash)
+                    if isinstance(step, Encoded) and step.event.type == SUCCEEDED:
+                        ended.add(origin)
+                        break
         return found
+
+    def _way(self, origin: str, end: Link, upto: int | None) -> Iterator[Encoded | Proven]:
+        """Return what follows the end of a chain: events, and stubs that a record allows."""
+        by_number = self._by_number(origin)
+        while upto is None or end.origin_seq < upto:
+            step = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if step is not None:
+                yield step
+                end = Link(step.event.origin_seq, step.hash)
+                continue
+            stub = self._stubs.after(origin, end, lamport_max=LAMPORT_MAX)
+            if stub is None:
+                return
+            yield stub
+            end = Link(stub.stub.origin_seq, stub.stub.hash)
 
     def _advance(self, origin: str) -> None:
         self._too_far.discard(origin)
         if origin == self._own and not self._left_own_chain(origin):
             return  # only this log adds to its chain
-        end, limit = self._write.link(origin), self._limit(origin)
-        by_number = self._by_number(origin)
+        end, limit, branch = self._write.link(origin), self._limit(origin), branch_of(self._rights, origin)
+        if branch is not None and limit is not None and branch.first <= limit.upto:
+            end = end_on(self._write, origin, branch)  # another branch may be recorded
+        by_number = self._by_number(origin, branch)
         clock, run, ids = self._write.clock, list[Encoded](), self._new_ids
         while limit is None or end.origin_seq < limit.upto:
             found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if found is not None and branch is not None and self._write.known((found.event.id,)):
+                break  # an event of another branch has its id: it cannot be recorded here
             if found is None or found.event.id in ids:  # a key may give one id to two numbers: nothing follows then
                 if run:
                     self._record(origin, run)
                     run = []
-                before, end = end, self._place_stubs(origin, end, limit)
+                before, end = end, self._place_stubs(origin, end, limit, branch)
                 if end == before:
                     break
                 clock = self._write.clock
@@ -344,13 +367,15 @@ class _Batch:
         if run:
             self._record(origin, run)
 
-    def _place_stubs(self, origin: str, end: Link, limit: Limit | None) -> Link:
+    def _place_stubs(self, origin: str, end: Link, limit: Limit | None, branch: Branch | None) -> Link:
         """Record the stubs of one purge that follow the end of a chain, and return the new end."""
         found: list[Stub] = []
         record: Event | None = None
         while limit is None or end.origin_seq < limit.upto:
             one = self._stubs.after(origin, end, lamport_max=self._write.clock + self._jump_max)
             if one is None or (record is not None and one.record is not record):
+                break
+            if branch is not None and not branch.has(one.stub.origin_seq, one.stub.hash):
                 break
             found.append(one.stub)
             record = one.record
@@ -367,6 +392,12 @@ class _Batch:
         limit = self._limit(record.origin)
         return (limit is None or record.origin_seq <= limit.upto) and self._rights.may_remove(record)
 
+    def _cannot_wait(self, record: Event) -> bool:
+        """Return whether a record is so far ahead in its chain that the events before it have no room to wait."""
+        origin, ahead = record.origin, record.origin_seq - self._write.link(record.origin).origin_seq
+        size = sum(len(one.payload) for one in self._waiting.get(origin, {}).values())
+        return ahead > ORIGIN_EVENTS_MAX or self._quarantine.is_crowded(origin, size)
+
     def _left_own_chain(self, origin: str) -> bool:
         """Continue under a new origin if this log's key has signed events elsewhere that are not here.
 
@@ -379,10 +410,12 @@ class _Batch:
             self._own = self._write.take_new_origin()
         return self._own != origin
 
-    def _by_number(self, origin: str) -> dict[int, list[_Candidate]]:
+    def _by_number(self, origin: str, branch: Branch | None = None) -> dict[int, list[_Candidate]]:
+        """Return what may be next in a chain, by number; with a branch, only what is on it."""
         found: dict[int, list[_Candidate]] = {}
         for number, candidate in self._candidates(origin):
-            found.setdefault(number, []).append(candidate)
+            if branch is None or branch.has(number, candidate.hash):
+                found.setdefault(number, []).append(candidate)
         return found
 
     def _candidates(self, origin: str) -> Iterator[tuple[int, _Candidate]]:
@@ -400,6 +433,11 @@ class _Batch:
                 continue
             if candidate.held is not None and self._write.known((encoded.event.id,)):
                 continue
+            if is_bare(encoded.event) and not encoded.event.erased_by:  # unless it was forgotten here
+                record = self._removals.allows(FORGOTTEN, place_of(encoded))
+                if record is None:
+                    continue
+                encoded = bare(encoded, record.id)
             return encoded
         return None
 
@@ -410,14 +448,15 @@ class _Batch:
 
     def _record(self, origin: str, run: list[Encoded]) -> None:
         """Record events that follow each other. A signed group that is there whole is stored as one."""
-        run = [self._erased.without_forgotten(encoded) for encoded in run]  # it may have waited since before
+        run = [self._forgotten.without(encoded) for encoded in run]  # it may have waited since before
         waiting = self._waiting.get(origin, {})
         kept, last = [], run[-1].event.origin_seq
+        is_second = self._write.chain(origin).has(run[0].event.origin_seq)  # another branch has this number
         place = 0
         while place < len(run):
             signature, first, count = self._signed_with(run[place])
             some = run[place : place + count]
-            whole = first == some[0].event.origin_seq and first + count - 1 <= last
+            whole = first == some[0].event.origin_seq and first + count - 1 <= last and not is_second
             if whole and all(self._signed_with(one) == (signature, first, count) for one in some):
                 kept += self._as_group(GroupFacts(0, origin, first, count, b"", b"", signature), some)
                 place += count
@@ -425,11 +464,12 @@ class _Batch:
                 kept.append(self._with_proof(run[place]))
                 place += 1
         self._append(kept)
+        self._removals.now_recorded(encoded.hash for encoded in run)
         for encoded in run:
             waiting.pop(encoded.hash, None)
             self._quarantine.remove(origin, encoded.hash)
             for where in self._places.get(encoded.hash, ()):
-                self._outcomes[where] = _recorded(encoded.event)
+                self._outcomes[where] = recorded(encoded.event)
 
     def _as_group(self, facts: GroupFacts, events: list[Encoded]) -> list[Encoded]:
         """Have events stored as one signed group; return them without proofs that they carry."""
@@ -472,7 +512,7 @@ class _Batch:
         for origin, events in self._waiting.items():
             end, limit = self._write.link(origin), self._limit(origin)
             for hash, encoded in events.items():
-                outcome = self._refuse_clock(encoded.event, self._write.clock)
+                outcome = refuse_clock(encoded.event, self._write.clock, self._jump_max)
                 if outcome is None:
                     outcome = self._hold(encoded, self._why(origin, encoded, end, limit))
                 for place in self._places[hash]:
@@ -481,8 +521,8 @@ class _Batch:
     def _hold(self, encoded: Encoded, code: str) -> Outcome:
         event = encoded.event
         if self._quarantine.add(self._with_proof(encoded), code, stranger=code == "unknown_author"):
-            return _outcome(event, "held", code, CODES[code])
-        return _outcome(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
+            return outcome_of(event, "held", code, CODES[code])
+        return outcome_of(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
 
     def _why(self, origin: str, encoded: Encoded, end: Link, limit: Limit | None) -> str:
         """Return the code that explains why an event waits."""
@@ -493,10 +533,14 @@ class _Batch:
         return "fork" if number <= end.origin_seq or follows or origin == self._own else "out_of_order"
 
     def _limit(self, origin: str) -> Limit | None:
-        limit, fork = self._rights.limit(origin), self._forks.get(origin)
-        if fork is not None and (limit is None or fork.origin_seq <= limit.upto):
-            return Limit(fork.origin_seq - 1, "fork")
-        return limit
+        limit, fork, branch = self._rights.limit(origin), self._forks.get(origin), branch_of(self._rights, origin)
+        if branch is not None and (fork is None or branch.first <= fork.origin_seq):
+            upto = branch.last
+        elif fork is not None:
+            upto = fork.origin_seq - 1
+        else:
+            return limit
+        return Limit(upto, "fork") if limit is None or upto < limit.upto else limit
 
     # ---- forks
 
@@ -557,22 +601,3 @@ def _is_stranger(rights: Rights, origin: str) -> bool:
     """Return whether nothing in the history names an origin."""
     limit = rights.limit(origin)
     return limit is not None and limit.code == "unknown_author"
-
-
-def _if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
-    event = encoded.event
-    if known is None:
-        return None
-    if known.hash != encoded.hash:
-        return _outcome(event, "refused", "id_conflict", "its id is that of another event")
-    if known.purged:
-        return _outcome(event, "refused", "purged", "it was purged here, and a purge is for good")
-    return Outcome(event.id, "known")
-
-
-def _recorded(event: Event) -> Outcome:
-    return Outcome(event.id, "recorded")
-
-
-def _outcome(event: Event, kind: Kind, code: str, reason: str) -> Outcome:
-    return Outcome(event.id, kind, code, f"event {event.id}: {reason}")

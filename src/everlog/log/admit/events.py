@@ -16,6 +16,7 @@ from everlog.core.event import Event, Link, Recorded
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import parse_id, refuse_future_id
 from everlog.errors import IdConflict, InvalidField
+from everlog.log.admit.erased import Forgotten
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import (
     NUMBER_CHARS,
@@ -81,7 +82,8 @@ def admit(writer: OpenWrite, events: Sequence[Event], encoded: Sequence[Encoded]
     for event in events:
         refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
         clock = max(clock, event.lamport)
-    new = append_foreign(writer, encoded)
+    forgotten = Forgotten(writer)
+    new = append_foreign(writer, [forgotten.without(one) for one in encoded])
     for recorded in new:
         writer.tick(seen=recorded.event.lamport)
     return new

@@ -34,6 +34,12 @@ class HistoryRights:
         limit = self.rights(write, forks_in(write)).limit(origin)
         return limit is None or write.link(origin).origin_seq <= limit.upto
 
+    def names(self, write: OpenWrite, origin: str) -> tuple[bool, bool]:
+        """Return whether the history names an origin, and whether its chain counts without an end."""
+        forks = forks_in(write)
+        rights = self.rights(write, forks)
+        return origin in rights.named, rights.limit(origin) is None and origin not in forks
+
     def may_remove(self, write: OpenWrite, record: Event) -> bool:
         """Return whether what a record lists is removed here, too."""
         return self.rights(write, forks_in(write)).may_remove(record)

@@ -83,18 +83,26 @@ def take_in(
     return Intake(accepted, bad, whole_groups)
 
 
-def refuse_unsigned(log_id: str, encoded: Sequence[Encoded]) -> None:
-    """Refuse events of origins that are keys, unless each proves that its origin signed it in this log."""
+_FETCH_AGAIN = "fetch the event again, with its group or its path"
+
+
+def refuse_unsigned(log_id: str, encoded: Sequence[Encoded], *, hint: str = _FETCH_AGAIN) -> None:
+    """Refuse events of origins that are keys, unless each proves that its origin signed it in this log.
+
+    The id of such an event must be one that its origin makes.
+    """
     for one in encoded:
-        if is_key(one.event.origin) and not _proves_itself(log_id, one):
-            raise _not_signed(one.event)
+        if is_key(one.event.origin):
+            _refuse_wrong_id(one.event)
+            if not _proves_itself(log_id, one):
+                raise _not_signed(one.event, hint)
 
 
-def _not_signed(event: Event) -> InvalidSignature:
+def _not_signed(event: Event, hint: str = _FETCH_AGAIN) -> InvalidSignature:
     return InvalidSignature(
         f"event {event.id} is not signed by its origin {event.origin}",
         why="the signature is missing, or it covers another event, or it was made for another log",
-        hint="fetch the event again, with its group or its path",
+        hint=hint,
         id=event.id,
     )
 
@@ -111,6 +119,19 @@ def _encoded(event: Event, *, now_ms: int) -> Encoded:
             hint="fetch the event again from its origin",
             field="lamport",
         )
+    _refuse_wrong_id(event)
+    encoded = encode_event(event)
+    if len(encoded.payload) > PAYLOAD_BYTES_MAX:
+        raise EventTooLarge(
+            f"the payload of event {event.id} has {len(encoded.payload):,} bytes",
+            why=f"no log accepts more than {PAYLOAD_BYTES_MAX:,}",
+            hint="keep large content elsewhere, and its hash in the event",
+            id=event.id,
+        )
+    return encoded
+
+
+def _refuse_wrong_id(event: Event) -> None:
     if is_key(event.origin):
         if not id_matches(event.id, event.origin, event.origin_seq):
             raise IdConflict(
@@ -127,15 +148,6 @@ def _encoded(event: Event, *, now_ms: int) -> Encoded:
             hint="fetch the event again from its origin",
             id=event.id,
         )
-    encoded = encode_event(event)
-    if len(encoded.payload) > PAYLOAD_BYTES_MAX:
-        raise EventTooLarge(
-            f"the payload of event {event.id} has {len(encoded.payload):,} bytes",
-            why=f"no log accepts more than {PAYLOAD_BYTES_MAX:,}",
-            hint="keep large content elsewhere, and its hash in the event",
-            id=event.id,
-        )
-    return encoded
 
 
 class _Signatures:

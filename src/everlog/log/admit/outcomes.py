@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from everlog.core.event import Event
 from everlog.errors import (
     AlreadyPurged,
     ClockJump,
@@ -24,6 +25,7 @@ from everlog.errors import (
     IdFromTheFuture,
     InvalidSignature,
 )
+from everlog.stores.contract import Encoded, Known
 
 Kind = Literal["recorded", "known", "held", "refused"]
 
@@ -39,6 +41,7 @@ CODES = {
     "clock_too_far": "its clock or its time is too far ahead; it can be sent again later",
     "replayed_elsewhere": "it was signed for another log",
     "no_key": "this log has no key to sign with",
+    "event_too_large": "no message of a sync has room for it, so its sender named it and did not send it",
     "purged": "it was purged from this log",
 }
 
@@ -67,3 +70,35 @@ def refused(event_id: str, error: EverlogError) -> Outcome:
     """Return the outcome for an event that an error refuses."""
     code = next((code for kind, code in _CODE_OF.items() if isinstance(error, kind)), "schema_unknown")
     return Outcome(event_id, "refused", code, str(error))
+
+
+def outcome_of(event: Event, kind: Kind, code: str, reason: str) -> Outcome:
+    return Outcome(event.id, kind, code, f"event {event.id}: {reason}")
+
+
+def recorded(event: Event) -> Outcome:
+    return Outcome(event.id, "recorded")
+
+
+def if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
+    """Return the outcome of an event whose id is known; None if it is new."""
+    event = encoded.event
+    if known is None:
+        return None
+    if known.hash != encoded.hash:
+        return outcome_of(event, "refused", "id_conflict", "its id is that of another event")
+    if known.purged:
+        return outcome_of(event, "refused", "purged", "it was purged here, and a purge is for good")
+    return Outcome(event.id, "known")
+
+
+def without_payload(event: Event) -> Outcome:
+    return outcome_of(event, "refused", "invalid_signature", "its payload is missing, without a record")
+
+
+def refuse_clock(event: Event, clock: int, jump_max: int) -> Outcome | None:
+    """Refuse an event that is too far ahead of the greatest known value."""
+    if event.lamport <= clock + jump_max:
+        return None
+    reason = f"its clock is {event.lamport}, more than {jump_max} above the greatest known value {clock}"
+    return outcome_of(event, "refused", "clock_too_far", reason)

@@ -18,6 +18,7 @@ import msgspec
 
 from everlog.core.codec import from_msgpack, to_msgpack
 from everlog.errors import Damaged, EverlogError
+from everlog.log.admit.erased import bare, is_bare
 from everlog.stores.contract import Encoded, encode_event
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes, with_checksum, without_checksum
@@ -40,6 +41,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     size: int
     code: str
+    bare: bool = False  # it came without its payload, and waits for the record that allows it
 
 
 _rows = msgspec.json.Decoder(list[Held])
@@ -55,6 +57,7 @@ class Quarantine:
         self._sizes: dict[str, tuple[int, int]] | None = None  # of every origin: events, bytes
         self._events, self._bytes = 0, 0
         self._changed: set[str] = set()
+        self._read: dict[bytes, Encoded] = {}
 
     def of(self, origin: str) -> list[Held]:
         """Return what waits of an origin."""
@@ -70,24 +73,40 @@ class Quarantine:
 
     def event(self, origin: str, held: Held) -> Encoded | None:
         """Return an event that waits. One that cannot be read any more is dropped, and None returned."""
-        text = read_note(self._write, _key(origin, held.hash))
-        try:
-            encoded = None if text is None else encode_event(from_msgpack(b64decode(text)))
-        except (ValueError, msgspec.MsgspecError, EverlogError):
-            encoded = None
-        if encoded is None or encoded.hash != held.hash:
+        if held.hash in self._read:
+            return self._read[held.hash]
+        encoded = _read(self._write, origin, held)
+        if encoded is None:
             _logger.warning("event %s of %s waited and cannot be read; %s", held.id, origin, _DROPPED)
             self.remove(origin, held.hash)
             return None
+        self._read[held.hash] = encoded
         return encoded
+
+    def whole(self, origin: str, hash: bytes) -> Encoded | None:
+        """Return an event that waits with its payload."""
+        found = next((row for row in self.of(origin) if row.hash == hash and not row.bare), None)
+        return None if found is None else self.event(origin, found)
+
+    def some_are_bare(self) -> bool:
+        """Return whether something waits without its payload."""
+        return any(row.bare for origin in self.origins() for row in self.of(origin))
+
+    def is_crowded(self, origin: str, more: int) -> bool:
+        """Return whether there is no room for so many bytes more of an origin."""
+        events, used = self._totals().get(origin, (0, 0))
+        return events >= ORIGIN_EVENTS_MAX or used + more > ORIGIN_BYTES_MAX
 
     def add(self, encoded: Encoded, code: str, *, stranger: bool) -> bool:
         """Keep an event, or note the reason for which it waits now; return False if there is no room for it.
 
         A `stranger` is an origin that nothing gives a right to write: its events make room for those of others.
+        An event with its payload takes the place of the same one without.
         """
-        event = encoded.event
+        event, without = encoded.event, is_bare(encoded.event)
         rows = self.of(event.origin)
+        if not without and any(row.hash == encoded.hash and row.bare for row in rows):
+            self.remove(event.origin, encoded.hash)
         for place, row in enumerate(rows):
             if row.hash == encoded.hash:
                 if row.code != code:
@@ -98,7 +117,7 @@ class Quarantine:
         if not self._make_room(event.origin, len(text), stranger):
             return False
         self._write.put(NOTES, {_key(event.origin, encoded.hash): text.encode()})
-        rows.append(Held(event.origin_seq, encoded.hash, event.id, len(text), code))
+        rows.append(Held(event.origin_seq, encoded.hash, event.id, len(text), code, without))
         self._count(event.origin, 1, len(text))
         return True
 
@@ -107,8 +126,22 @@ class Quarantine:
         for place, row in enumerate(rows):
             if row.hash == hash:
                 del rows[place]
+                self._read.pop(hash, None)
                 self._write.put(NOTES, {_key(origin, hash): None})
                 self._count(origin, -1, -row.size)
+                return
+
+    def forget(self, origin: str, hash: bytes, by: str) -> None:
+        """Remove the payload of an event that waits, because the record `by` lists it as erased."""
+        rows = self.of(origin)
+        for place, row in enumerate(rows):
+            encoded = self.event(origin, row) if row.hash == hash else None
+            if encoded is not None:
+                self._read.pop(hash)
+                text = b64encode(to_msgpack(bare(encoded, by).event)).decode()
+                self._write.put(NOTES, {_key(origin, hash): text.encode()})
+                rows[place] = msgspec.structs.replace(row, size=len(text))
+                self._count(origin, 0, len(text) - row.size)
                 return
 
     def save(self) -> None:
@@ -164,6 +197,21 @@ def held_rows(state: RowReader) -> Iterator[tuple[str, list[Held]]]:
     """Return what waits, by origin."""
     for key, text in read_notes(state, _ROWS).items():
         yield key.removeprefix(_ROWS), _decoded(key, text)
+
+
+def held_events(state: RowReader) -> Iterator[Encoded]:
+    """Return the events that wait, as far as they can be read."""
+    for origin, rows in held_rows(state):
+        yield from (one for one in (_read(state, origin, row) for row in rows) if one is not None)
+
+
+def _read(state: RowReader, origin: str, held: Held) -> Encoded | None:
+    text = read_note(state, _key(origin, held.hash))
+    try:
+        found = None if text is None else encode_event(from_msgpack(b64decode(text)))
+    except (ValueError, msgspec.MsgspecError, EverlogError):
+        return None
+    return found if found is not None and found.hash == held.hash else None
 
 
 def _decoded(key: str, text: str) -> list[Held]:

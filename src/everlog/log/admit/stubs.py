@@ -1,19 +1,17 @@
 """Stubs of purged events that other nodes sent: recorded where the events would be, as a purge of this log.
 
-A stub is taken if a signed record lists it, whose origin has standing. The record may be here already, or come in the
-same batch: the record of a purge is often later in the very chain that the stub is missing from.
+A stub is taken if a signed record allows it (`everlog.log.admit.removals`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from everlog.core.event import Event, Link, Position, Purge, Purged
-from everlog.core.query import Query
-from everlog.log.records import PURGED, events_listed
+from everlog.log.admit.removals import Place, Removals
+from everlog.log.records import PURGED
 from everlog.stores.open_write import OpenWrite
-from everlog.trust.keys import is_key
 from everlog.trust.stubs import Stub, keep_proof
 
 
@@ -25,38 +23,36 @@ class Proven(NamedTuple):
 
 
 class Stubs:
-    """The stubs of one batch that a record allows, by origin and number."""
+    """The stubs of one batch that a record lists, by origin and number."""
 
-    def __init__(
-        self, write: OpenWrite, stubs: Iterable[Stub], records: Iterable[Event], counts: Callable[[Event], bool]
-    ) -> None:
+    def __init__(self, write: OpenWrite, stubs: Iterable[Stub], removals: Removals) -> None:
         self._write = write
-        self._of: dict[str, dict[int, list[Proven]]] = {}
-        wanted = {(stub.origin, stub.origin_seq, stub.hash): stub for stub in stubs}
-        if wanted:
-            here = (recorded.event for recorded in write.read(Query(types=frozenset((PURGED,)))))
-            for record in (*records, *here):
-                if record.type == PURGED and is_key(record.origin) and counts(record):
-                    for listed in events_listed(record):
-                        stub = wanted.pop(listed, None)
-                        if stub is not None:
-                            of_origin = self._of.setdefault(stub.origin, {})
-                            of_origin.setdefault(stub.origin_seq, []).append(Proven(stub, record))
+        self._removals = removals
+        self._of: dict[str, dict[int, dict[bytes, Stub]]] = {}
+        for stub in stubs:
+            if removals.lists(PURGED, _place(stub)):
+                self._of.setdefault(stub.origin, {}).setdefault(stub.origin_seq, {})[stub.hash] = stub
 
     def origins(self) -> list[str]:
         return list(self._of)
 
     def of(self, origin: str) -> list[Proven]:
-        """Return the stubs of an origin, in order of their numbers."""
+        """Return the stubs of an origin that a record allows, in order of their numbers."""
         numbers = self._of.get(origin, {})
-        return [one for number in sorted(numbers) for one in numbers[number]]
+        found = (self._proven(stub) for number in sorted(numbers) for stub in numbers[number].values())
+        return [one for one in found if one is not None]
 
     def after(self, origin: str, end: Link, *, lamport_max: int) -> Proven | None:
         """Return the stub that follows the end of a chain."""
-        for one in self._of.get(origin, {}).get(end.origin_seq + 1, ()):
-            if one.stub.previous == end.hash and self.may_take(one, lamport_max=lamport_max):
+        for stub in self._of.get(origin, {}).get(end.origin_seq + 1, {}).values():
+            one = self._proven(stub) if stub.previous == end.hash else None
+            if one is not None and self.may_take(one, lamport_max=lamport_max):
                 return one
         return None
+
+    def _proven(self, stub: Stub) -> Proven | None:
+        record = self._removals.allows(PURGED, _place(stub))
+        return None if record is None else Proven(stub, record)
 
     def may_take(self, one: Proven, *, lamport_max: int) -> bool:
         stub = one.stub
@@ -64,6 +60,10 @@ class Stubs:
         if stub.lamport > min(lamport_max, one.record.lamport - 1) or self._write.known((stub.id,)):  # type: ignore[arg-type]
             return False
         return stub.holds(self._write.identity.log_id)
+
+
+def _place(stub: Stub) -> Place:
+    return stub.origin, stub.origin_seq, stub.hash
 
 
 def place_stubs(write: OpenWrite, stubs: Sequence[Stub], record: Event) -> None:

@@ -81,8 +81,15 @@ class OpenPage:
             return self.reset.cursor
         position = self.reached if self._left <= 0 else max(self.head, self._cursor.position)
         position = position if self._end is None else min(position, self._end)
+        return self._cursor_at(position, self._proof_at(position))
+
+    def cursor_after(self, position: Position, event_id: str) -> Cursor:
+        """Return the cursor of a reader that has read the page up to an event."""
+        return self._cursor_at(position, proof_of(event_id, self._store.identity.life_at(position)))
+
+    def _cursor_at(self, position: Position, proof: str) -> Cursor:
         knows = self._purged if self._cursor.position == START else self._cursor.knows
-        return Cursor(position, knows if knows > position else START, self._epoch, self._proof_at(position))
+        return Cursor(position, knows if knows > position else START, self._epoch, proof)
 
     def _proof_at(self, position: Position) -> str:
         if self._last is not None and position == self._last.position:

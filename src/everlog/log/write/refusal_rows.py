@@ -47,7 +47,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     refused_at: datetime
     context: dict[str, Any] = {}
-    scope: str = ""  # what the caller was limited to, or the scope of the event; empty if there was none
+    scope: str | msgspec.UnsetType = msgspec.UNSET  # what the caller was limited to, or the scope of the event
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True):

@@ -140,7 +140,7 @@ class Refusals:
             operation=str(operation)[:_TEXT_CHARS_MAX],
             reason=reason[:_TEXT_CHARS_MAX],
             hint=hint[:_TEXT_CHARS_MAX],
-            scope=scope[:_TEXT_CHARS_MAX],
+            scope=scope[:_TEXT_CHARS_MAX] or msgspec.UNSET,
             refused_at=datetime.fromtimestamp(now_us / 1_000_000, UTC),
             context=_printable(dict(context)),
         )
@@ -306,7 +306,7 @@ class Refusals:
                 continue
             if (actor and refusal.actor != actor) or (operation and refusal.operation != operation):
                 continue
-            if not in_scope(refusal.scope, within):
+            if within and not (refusal.scope and in_scope(refusal.scope, within)):
                 continue
             if left is not None:
                 if left <= 0:

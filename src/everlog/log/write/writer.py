@@ -59,6 +59,7 @@ class Writer:
         self._actor = actor
         self._waiters = waiters
         self._watching = False
+        self.first: Callable[[], None] | None = None  # what must be done before the next write, once
         self._stages = Stages()
         if make_standing is not None:
             self._stages.add(_Standing(self))
@@ -103,6 +104,8 @@ class Writer:
         `decided` is for a caller that has applied the rules of the program already: no guard judges the drafts.
         """
         recorder, attempts = self._recorder, 1
+        if self.first is not None and not dry_run:
+            self._do_first()
         while True:
             try:
                 made = Request(
@@ -172,6 +175,7 @@ class Writer:
 
     def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""
+        self._do_first()
         events = [item.event for item in encoded]
         return self._committer.write(lambda write: admit(write, events, encoded, jump_max=jump_max))
 
@@ -188,6 +192,7 @@ class Writer:
         """Record what another node sent, as `Log.admit_each` does."""
         from everlog.log.admit.intake import take_in  # loaded when something arrives
 
+        self._do_first()
         gate, log_id = self._gate, self._store.identity.log_id
         taken = take_in(events, groups, log_id=log_id, sent_for=sent_for, now_ms=self._now_us() // 1000)
         found = taken.refused
@@ -226,6 +231,10 @@ class Writer:
     def may_remove(self, write: OpenWrite, record: Event) -> bool:
         """Return whether a purge that another node recorded is followed here."""
         return self._gate.may_remove(write, record)
+
+    def names(self, write: OpenWrite, origin: str) -> tuple[bool, bool]:
+        """Return whether the history names an origin, and whether its chain counts without an end."""
+        return self._gate.names(write, origin)
 
     @property
     def deciding(self) -> Collection[str]:
@@ -281,7 +290,13 @@ class Writer:
 
         It may share the write with others unless it is `exclusive`, must be quick, and an exception undoes it alone.
         """
+        self._do_first()
         return self._committer.write(work, exclusive=exclusive)
+
+    def _do_first(self) -> None:
+        first, self.first = self.first, None
+        if first is not None:
+            first()
 
     def add_stage(self, stage: Stage) -> None:
         """Have a stage take part in every write, at its end and in its transaction: see `log/write/stages.py`."""

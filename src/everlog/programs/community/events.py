@@ -39,6 +39,7 @@ Title = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=10_000)]
 Short = Annotated[str, Meta(max_length=200)]
 Moment = Annotated[datetime, Meta(tz=True)]
+Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$", description="SHA-256, in base64")]
 Upto = dict[Origin, Annotated[int, Meta(ge=0)]]
 Role = Literal["member", "moderator", "admin"]
 
@@ -109,6 +110,16 @@ class PolicyUpdated(msgspec.Struct, frozen=True, kw_only=True):
     who_shares: Role | None = None
     who_ingests: Role | None = None
     post_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
+
+
+@CATALOG.event("community.branch.named")
+class BranchNamed(msgspec.Struct, frozen=True, kw_only=True):
+    """The chain of a node forked, and this branch counts: its events from the first one on, by their hashes."""
+
+    node: Origin
+    first: Annotated[int, Meta(ge=1)]
+    hashes: Annotated[list[Hash], Meta(min_length=1, max_length=1_000)]
+    reason: Short = ""
 
 
 @CATALOG.event("node.manifest.updated")
@@ -264,6 +275,7 @@ GOVERNANCE = (
     "community.member.promoted",
     "community.member.demoted",
     "community.policy.updated",
+    "community.branch.named",
     "node.manifest.updated",
 )
 """The types that rights follow from."""

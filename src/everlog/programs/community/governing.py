@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from everlog.core.ids import parse_id
 from everlog.core.query import Query
+from everlog.log.admit.branches import branch_here
 from everlog.programs.command import By, Plan
 from everlog.programs.community import questions
 from everlog.programs.community.acting import (
@@ -27,6 +30,7 @@ from everlog.programs.community.acting import (
 from everlog.programs.community.events import (
     COMMUNITY,
     ID_PATTERN,
+    BranchNamed,
     Created,
     Demoted,
     Invited,
@@ -269,6 +273,36 @@ class SetPolicy(Governing, frozen=True, kw_only=True):
 
     def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
         return "community", community
+
+
+class NameBranch(Governing, frozen=True, kw_only=True):
+    """Name the branch that counts of a node whose key signed two events with one number.
+
+    Its chain counts up to the last event of that branch, on every node. Without --upto, it is the branch that this
+    log has recorded. Nothing counts after it: the member continues with another key. Acts that change the community
+    count only before the fork.
+    """
+
+    verb = "branch"
+    examples = ("branch z6MkhaXg… --actor user:ada", "branch z6MkhaXg… --upto 01M7GNA1VYFX6R4DN7FYV6RCAF")
+    node: Annotated[str, Meta(description="The node whose chain forked.")]
+    upto: Annotated[str, Meta(description="The last event of the branch that counts.")] = ""
+    reason: Why = ""
+
+    def payload(self, log: Log, standing: Standing) -> BranchNamed:
+        last = parse_id(self.upto) if self.upto else ""
+        branch = log.writer.write(lambda write: branch_here(write, self.node, last))
+        hashes = [b64encode(hash).decode() for hash in branch.hashes]
+        return BranchNamed(node=self.node, first=branch.first, hashes=hashes, reason=self.reason)
+
+    def asked(self, log: Log) -> Any:
+        return {"node": self.node, "upto": self.upto, "reason": self.reason}
+
+    def tried(self, community: str) -> str:
+        return f"name a branch of {self.node}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "node", self.node
 
 
 class DescribeNode(Governing, frozen=True, kw_only=True):

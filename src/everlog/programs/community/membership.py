@@ -179,6 +179,11 @@ class Standing:
         member = self._member(who)
         return bool(member["status"] == "revoked" and member["ended_by"] == who)
 
+    def branch_of(self, node: str) -> dict[str, Any] | None:
+        """Return the branch of a node whose chain forked that an admin named."""
+        found: dict[str, Any] | None = self.state.get("branches", {}).get(node)
+        return found
+
     def can_take_from(self, authority: Authority, who: str) -> bool:
         """Return whether a grant of a member can be taken back, also one that they gave up."""
         grants = _grants_not_taken(self._member(who))
@@ -222,6 +227,8 @@ class Standing:
                 self._demote(act)
             case "community.policy.updated":
                 self._change_policy(act)
+            case "community.branch.named":
+                self._name_branch(act)
             case "node.manifest.updated":
                 self._describe_node(act)
 
@@ -264,6 +271,11 @@ class Standing:
         policy = self.state["policy"] | {name: value for name, value in act.payload.items() if value is not None}
         self.state["policy"] = policy
         self.state["policies"].append([list(act.place), dict(policy)])
+
+    def _name_branch(self, act: Act) -> None:
+        """Let one branch of a chain count. If several were named, the last one does."""
+        named = {name: act.payload[name] for name in ("first", "hashes")}
+        self.state.setdefault("branches", {})[act.payload["node"]] = named | {"by": act.by, "at": act.at}
 
     def _describe_node(self, act: Act) -> None:
         """Let the actor act from a node, too, and take over the description if there is one."""

@@ -320,6 +320,11 @@ def _policy(standing: Standing, act: Act) -> No | None:
     return refuse_below(standing, act, "admin", "admins decide on the policy")
 
 
+def _branch(standing: Standing, act: Act) -> No | None:
+    rule = "admins name the branch that counts of a node whose chain forked"
+    return refuse_below(standing, act, "admin", rule) or _refuse_unsigned_node(act, act.payload["node"])
+
+
 def _manifest(standing: Standing, act: Act) -> No | None:
     rule = "every member may announce a node; only members who already act from it may describe it"
     no = refuse_below(standing, act, "member", rule)
@@ -343,6 +348,7 @@ _JUDGES: dict[str, Callable[[Standing, Act], No | None]] = {
     "community.member.promoted": _promoted,
     "community.member.demoted": _demoted,
     "community.policy.updated": _policy,
+    "community.branch.named": _branch,
     "node.manifest.updated": _manifest,
 }
 

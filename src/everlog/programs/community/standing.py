@@ -3,6 +3,7 @@
     a node of a member, or the key that an invitation names     the whole chain
     a node of somebody who was revoked or left                  up to the greatest number that is granted
     any other key                                               nothing
+    a node whose chain forked                                   up to the fork, or the branch that an admin named
 
 The chain is all that is decided here: whether a single event counts, its author's role decides (`rights`). The id of
 the community names its founder, so nobody else can create it first. The records of purges and erasures are followed
@@ -11,6 +12,7 @@ if an admin made them.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Collection, Iterable
 
 from everlog.core.event import Event
@@ -19,7 +21,7 @@ from everlog.programs.community import rights
 from everlog.programs.community.events import COMMUNITY, GOVERNANCE
 from everlog.programs.community.membership import Standing, State, no_acts
 from everlog.programs.community.reading import ACTS, act_by, in_order
-from everlog.trust.standing import Limit, Rights
+from everlog.trust.standing import Branch, Limit, Rights
 
 
 class Members:
@@ -72,6 +74,10 @@ class _MemberRights:
     def _grant(self, node: str, upto: int | None) -> None:
         held = self._ends.get(node, 0)
         self._ends[node] = None if held is None or upto is None else max(held, upto)
+
+    def branch(self, origin: str) -> Branch | None:
+        named = self._standing.branch_of(origin)
+        return None if named is None else Branch(named["first"], tuple(map(b64decode, named["hashes"])))
 
     def may_remove(self, record: Event) -> bool:
         """Only admins remove events: what is removed may be an act from which the rights of others follow."""

@@ -282,6 +282,7 @@ class Marking(CommunityCommand[Marked], frozen=True, kw_only=True):
         stream = stream_of(THREAD, community, self.thread)
 
         def decide(history: History) -> Iterable[Any]:
+            require_shape_of(NAME_PATTERN, "name of a thread", self.thread, "general")
             history.relies_on(Query(stream=f"{COMMUNITY}/{community}"))
             history.relies_on(Query(stream=stream, actor=by.actor, types=frozenset((f"chat.message.{verb}",))))
             named = [parse_id(message) for message in self.messages]

@@ -48,6 +48,13 @@ class Connection(HttpToolsProtocol):
             self._front.claim(token, self.token)
             self.token = token
 
+    def stop_receiving(self) -> None:
+        """Refuse a request whose rest has not come: the server stops."""
+        if self._receiving_since is not None and self._got_bytes:
+            self._refuse(
+                NotReady("the server is stopping", hint="try again: another one may answer", retry_after_s=1)
+            )
+
     @property
     def waiting_bytes(self) -> int:
         """How much waits in this process for the client to take it."""

@@ -45,7 +45,7 @@ def require_known_host(host: str, known: Collection[str], own_address: str) -> N
         return
     raise UnknownHost(
         f"this server is not {host[:80]!r}" if host else "the request names no host",
-        why="it answers only under names that it knows, so that no web page can reach it under a name of its own",
+        why="it answers only under names that it knows, so that no web page can reach it under a name of the page",
         hint="start it with --host-name NAME, or use its address",
     )
 

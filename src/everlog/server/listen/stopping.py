@@ -4,7 +4,8 @@ uvicorn waits for the last connection before it tells the application to stop, a
 the signal itself starts this, and all of it takes at most `stop_s` seconds:
 
     draining    not ready; streams get `bye`, long polls are answered; requests are still answered, and each ends its
-                connection. It lasts until the requests that were there at the signal are answered.
+                connection. It lasts until the requests that were there at the signal are answered. One whose rest
+                does not come is refused after a fifth of the time.
     refusing    every request gets 503
     closed      the socket, then every connection
 
@@ -91,28 +92,30 @@ class Server(uvicorn.Server):
         self._asked_at = self._asked_at or time.monotonic()
         self._front.phase = "draining"
         there = set(self.server_state.tasks)
-        self._app.say_bye()
-        await self._wait_for(there, upto_s=0.6)
+        self._app.end_streams()
+        await self._wait_for(there, part=0.2)
+        for connection in list(self.connections()):
+            connection.stop_receiving()
+        await self._wait_for(there, part=0.6)
         self._front.phase = "refusing"
         for server in self.servers:
             server.close()
         for connection in list(self.connections()):
             connection.shutdown()
-        await self._wait_for(set(self.server_state.tasks), upto_s=0.75)
-        # What is left waits for the rest of a request, or for a client that does not read.
-        for connection in list(self.connections()):
+        await self._wait_for(set(self.server_state.tasks), part=0.75)
+        if self.server_state.tasks:
+            _logger.warning("%d requests did not end in time", len(self.server_state.tasks))
+        for connection in list(self.connections()):  # of clients that do not read, or requests that do not end
             connection.transport.abort()
         self._looking.cancel()
         self._lag.stop()
         await super().shutdown(sockets)
 
-    async def _wait_for(self, tasks: Collection[asyncio.Task[None]], *, upto_s: float) -> None:
+    async def _wait_for(self, tasks: Collection[asyncio.Task[None]], *, part: float) -> None:
         """Wait until tasks have ended, at most up to this part of the time that stopping may take."""
-        left_s = self._asked_at + self._front.limits.stop_s * upto_s - time.monotonic()
+        left_s = self._asked_at + self._front.limits.stop_s * part - time.monotonic()
         if tasks and left_s > 0:
-            _, still = await asyncio.wait(tasks, timeout=left_s)
-            if still:
-                _logger.warning("%d requests did not end in time", len(still))
+            await asyncio.wait(tasks, timeout=left_s)
 
 
 def _exit_now() -> None:

@@ -1,6 +1,6 @@
 """Counters, gauges and histograms, and their text for Prometheus.
 
-Our own, because a server needs three kinds of them and one page of text: see docs/decisions/0050. Most are counted in
+Our own, because a server needs three kinds of them and one page of text: see docs/decisions/0049. Most are counted in
 the event loop; a few in threads, hence the locks.
 """
 
@@ -120,6 +120,9 @@ class Metrics:
         self.commit_events = Histogram(SIZES, "everlog_commit_events", "Events per commit.", "log")
         self.flush_s = Histogram(SECONDS, "everlog_flush_seconds", "Time for a commit to reach the disk.", "log")
         self.lag_s = Family("gauge", "everlog_loop_lag_seconds", "Longest delay of the event loop in 10 to 20 s.")
+        self.held_s = Family(
+            "gauge", "everlog_loop_held_seconds", "Longest work of the event loop in one go, in 10 to 20 s."
+        )
         self.blocked = Family("counter", "everlog_loop_blocked_total", "Times the loop was late by over 20 ms.")
         self.hubs: dict[str, Streams] = {}  # by log
         self._connections: Callable[[], Collection[Any]] = tuple

@@ -35,7 +35,7 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
         yield Problem(START, "foreign_file", f"events/{name} is not named after a day, and its lines are not read")
     yield from _missing(index)
     if (error := notes.lost()) is not None:
-        yield Problem(START, "notes_damaged", error.what)
+        yield Problem(START, "notes_damaged", f"{error.what}: {error.why}")
 
 
 def file_of(index: Index, position: Position) -> str:

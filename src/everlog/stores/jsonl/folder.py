@@ -8,6 +8,7 @@
       local/                   files of this copy alone, never in git
         origin.json            the origin of this copy's events, and its earlier origins
         notes.jsonl            small state that is not history
+        notes.end              how far it was acknowledged; never flushed
         refusals.jsonl         refusals that the next write takes into the notes; never flushed
         purge.json             a running purge, which is finished after a crash
         index.db               derived from the events; may be deleted
@@ -70,6 +71,7 @@ class Folder:
         self.local = path / "local"
         self.origin_file = self.local / "origin.json"
         self.notes_file = self.local / "notes.jsonl"
+        self.notes_end_file = self.local / "notes.end"
         self.refusals_file = self.local / "refusals.jsonl"
         self.purge_file = self.local / "purge.json"
         self.index_file = self.local / "index.db"

@@ -188,6 +188,12 @@ class JsonlStore:
             self._require_writable()
             self._forget_committed()
             self._updater.rebuild(accept_missing=accept_missing)
+            if accept_missing:
+                self._lock.acquire(LOCK_TIMEOUT_S)
+                try:
+                    self._notes.accept_lost(self._now_us())
+                finally:
+                    self._lock.release()
             return int(self._updater.index.fetch("SELECT count(*) FROM events")[0][0])
 
     # ---- writing
@@ -386,7 +392,8 @@ class JsonlStore:
                 clock=staged.clock_before,
             )
         self._updater.own.save(self._updater.index)
-        is_plain = not staged.staged_purges and not staged.placed_purged and not staged.erasures
+        removes = bool(staged.staged_purges or staged.erasures or staged.scrubs)
+        is_plain = not removes and not staged.placed_purged
         epoch = "" if is_plain else self._updater.index.epoch
         staged_lines = LinesOfWrite(staged, epoch, self._updater.origin, self._ids)
         if staged.staged_notes or staged_lines.claims_apart:
@@ -397,9 +404,7 @@ class JsonlStore:
                 of=staged_lines.first_id,
                 now_us=staged.now_us,
             )
-        is_current = (
-            self._append(staged, staged_lines, lags=is_plain) if staged_lines.lines or staged.erasures else True
-        )
+        is_current = self._append(staged, staged_lines, lags=is_plain) if staged_lines.lines or removes else True
         self._clock_behind |= staged.clock != self._last_clock()
         if self._clock_behind and is_current:
             self._write_clock(staged.clock, staged.now_us, durable=not staged.records)
@@ -447,7 +452,7 @@ class JsonlStore:
     def _append(self, staged: OpenWrite, made: LinesOfWrite, *, lags: bool) -> bool:
         """Append the lines and flush them. Return whether the index is up to date."""
         plan = purge.NOTHING
-        if made.purges or staged.erasures:
+        if made.purges or staged.erasures or staged.scrubs:
             plan = purge.plan_of(made.purges, staged.erasures.values(), made.first_id)
             purge.write_plan(self._files, self._folder.purge_file, plan)
         is_current = True

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import astuple
 
-from everlog.core.event import EVENT_FIELDS, Purge, Recorded
+from everlog.core.event import EVENT_FIELDS, Purge, Purged, Recorded
 from everlog.core.ids import id_value
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded
@@ -65,21 +65,21 @@ class Inserter:
             self._place_groups(connection, groups)
             whole = []
         rows = staged.records
-        purges = [purge for purge, removed in staged.staged_purges if removed]
+        purges = [(purge, removed) for purge, removed in staged.staged_purges if removed]
         if staged.placed_purged or len(purges) < len(staged.staged_purges):
             self._place(connection, staged)
-        for purge in purges:
+        for purge, removed in purges:
             # Positions are assigned in order, so events appended before a purge are sent before it.
             before = [row for row in rows if row[0].position < purge.reserved]
             rows = rows[len(before) :]
             self._copy(connection, before, signed)
-            self._purge(connection, purge)
+            self._purge(connection, purge, removed)
         if len(rows) >= _COPY_ROWS_MIN:
             self._copy(connection, rows, signed)
             rows = []
         if staged.erasures:
             self._erase(connection, staged)
-        if purges or staged.erasures:
+        if purges or staged.erasures or staged.scrubs:
             # Expired notes are not returned, but may hold bytes of purged events.
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
         if staged.staged_notes:
@@ -172,8 +172,9 @@ class Inserter:
             number(staged.now_us),
         ]
 
-    def _purge(self, connection: Connection, purge: Purge) -> None:
+    def _purge(self, connection: Connection, purge: Purge, removed: Sequence[Purged]) -> None:
         values = {"stream": purge.stream, "actor": purge.actor, "reason": purge.reason, "now": purge.purged_us}
+        values |= {"ids": [uuid.UUID(int=id_value(gone.id)) for gone in removed]}
         done = connection.execute(self._sql["purge"], values).fetchone()
         if done != (purge.reserved, purge.sequence, purge.count):
             # The database counts the purged events itself; if the count differs, nothing is kept.

@@ -289,7 +289,7 @@ class OpenLog:
                 self._before = None
             touched = writer.commit(staged)
             self._require_the_lock()  # before the caller gets a receipt: this process may have slept
-            if removed:
+            if removed or staged.scrubs:
                 self._sweep(writer)
         except BaseException as error:
             self._sequences.clear()  # it may be recorded all the same

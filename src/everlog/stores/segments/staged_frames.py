@@ -103,7 +103,7 @@ def _rest(staged: OpenWrite, rest: Rest, before: Position, ends: Ends) -> Rest:
     removed: list[Purged] = []
     for _, gone_with_it in staged.staged_purges:
         removed += gone_with_it
-    kind = PURGING if removed or staged.erasures else COMMIT
+    kind = PURGING if removed or staged.erasures or staged.scrubs else COMMIT
     if kind == COMMIT and staged.placed_purged:
         add_purged(ends, staged.placed_purged)
     places: list[int] = []

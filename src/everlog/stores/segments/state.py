@@ -217,18 +217,16 @@ class LogState:
 
     # ---- refreshing
 
-    def refresh(self) -> bool:
-        """Load what the writer has added since. Return whether there was anything."""
+    def refresh(self) -> None:
+        """Load what the writer has added since."""
         if self._half_refreshed:  # the last refresh was interrupted, perhaps within a frame
             self.load()
-            return True
+            return
         self._half_refreshed = True
-        grown = self._take_in_growth()
+        self._take_in_growth()
         self._half_refreshed = False
-        return grown
 
-    def _take_in_growth(self) -> bool:
-        grown = False
+    def _take_in_growth(self) -> None:
         try:
             with self.source(self.live) as source:
                 if source.size < self.live.end:
@@ -237,23 +235,21 @@ class LogState:
         except SegmentReplaced:
             # It was packed, rewritten, cut or removed.
             self.load()
-            return True
+            return
         if (self.live.tail is TailKind.DAMAGED) != self._ends_damaged:
             self.load()  # it was damaged since, or repaired
-            return True
+            return
         if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
             purges = sum(len(part.purges) for part in self.parts)
             if purges != len(self.purges):
                 self.load()  # earlier segments are being rewritten
-                return True
+                return
         following = self.live.number + 1
         if self._files.exists(self._layout.segment(following)):
             self.load()
-            return True
-        if grown:
+        elif grown:
             self.changed()
             self._add_state()
-        return grown
 
     def add_purges(self, purges: Collection[Purge], purged: Collection[Purged]) -> None:
         """Add purges that were written at the end."""

@@ -105,7 +105,7 @@ class BadRow(Exception):
 class StoredGroup(Group):
     """A row of `groups`: positions `first` to `last`, of which some may be purged."""
 
-    __slots__ = ("claims", "first", "kept", "last", "text")
+    __slots__ = ("checksum", "claims", "first", "kept", "last", "text")
 
     def __init__(self, row: Sequence[Any], holes: Mapping[int, bytes] = NO_HOLES) -> None:
         """`holes` are the hashes of purged events, by position. Raise BadRow if the row is damaged."""
@@ -114,8 +114,9 @@ class StoredGroup(Group):
         self.kept: int  # how many events are left
         self.claims: bytes
         self.text: bytes
-        self.first, self.last, self.kept, *facts, self.claims, self.text, written = row
-        if crc32(self.text, crc32(encode(row[:_TEXT]))) != written:
+        self.checksum: int
+        self.first, self.last, self.kept, *facts, self.claims, self.text, self.checksum = row
+        if crc32(self.text, crc32(encode(row[:_TEXT]))) != self.checksum:
             raise BadRow(WRONG_CHECKSUM)
         found = GroupFacts(*facts)
         load = partial(_load, self.text, self.first, self.last)

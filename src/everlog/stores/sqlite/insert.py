@@ -85,7 +85,7 @@ class Inserter:
             stream = self._numbers(writer, STREAM, {purge.stream})[purge.stream]
             places = [(stream, gone.sequence) for gone in removed]
             writer.executemany("DELETE FROM stream_places WHERE stream = ? AND sequence = ?", places)
-        if staged.staged_purges or staged.erasures:
+        if staged.staged_purges or staged.erasures or staged.scrubs:
             self._rewrite(writer, staged)
             # Expired notes are not returned, but may hold bytes of purged events.
             writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))

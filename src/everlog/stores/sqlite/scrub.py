@@ -29,7 +29,7 @@ class Scrub:
     def owed_after(self, staged: OpenWrite) -> bool:
         """Return whether purged bytes are in the write-ahead log once this write is committed."""
         derived = staged.state_changes is not None and staged.state_changes.scrub
-        return bool(staged.staged_purges or staged.erasures) or derived or self.left
+        return bool(staged.staged_purges or staged.erasures or staged.scrubs) or derived or self.left
 
     def empty_journal(self, writer: sqlite3.Connection) -> WriterStopped | None:
         """Empty the write-ahead log. Return a failure after which nothing may be written, if there was one."""

@@ -30,7 +30,7 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import remember_end, settle
+from everlog.stores.put_back import end_beside, remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
@@ -42,7 +42,7 @@ from everlog.stores.sqlite.identity import place_in, read_identity, write_identi
 from everlog.stores.sqlite.insert import Inserter
 from everlog.stores.sqlite.queries import find_record, get_record, read_pieces
 from everlog.stores.sqlite.recent import Recent
-from everlog.stores.sqlite.scan import head_of
+from everlog.stores.sqlite.scan import END, WINDOW_MAX, head_of, windows
 from everlog.stores.sqlite.scrub import Scrub
 from everlog.stores.sqlite.stored import read_groups, read_places, scan_blocks
 from everlog.stores.sqlite.tail import Tail
@@ -67,7 +67,8 @@ class SqliteStore:
         self._files = files or DiskFiles()
         self._now_us = now_us
         self._mutex = threading.Lock()
-        self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
+        self._lock_path = self.path.with_name(self.path.name + "-lock")
+        self._lock = self._files.lock(self._lock_path)
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._recent = Recent(self.path.name)
@@ -255,7 +256,19 @@ class SqliteStore:
         return Ends(self._last_clock(), sequences, chains, known, self._removable(purging) if purging else None)
 
     def chains(self) -> dict[str, Chain]:
+        if not self._in_write():  # a write has looked at the newest events
+            # The journal of one moment beside the database of another gives the ends of the one without the events
+            # of the other. Heads are signed and sent, so they are whole, or they stop.
+            for _ in windows(self._fetch, max(0, self.head() - WINDOW_MAX), END, file=self.path.name):
+                pass
         return read_chains(self._fetch)
+
+    def missing_own_events(self) -> int:
+        written = end_beside(self._files, self._lock_path)  # before the chain, which may grow meanwhile
+        origin = self.identity.origin
+        if written is None or written.origin != origin:
+            return 0
+        return max(0, written.origin_seq - read_chain(self._fetch, origin).greatest.origin_seq)
 
     def _last_clock(self) -> int:
         if not self._in_write():

@@ -4,6 +4,8 @@ GET  /sync/v1/heads      what the node has
 POST /sync/v1/wants      fetch events by number or by hash
 POST /sync/v1/events     send events
 POST /sync/v1/ranges     compare sets (negentropy version 1)
+POST /sync/v1/keys       exchange keys of persons, sealed to the node that needs them
+POST /sync/v1/views      exchange signed statements about views; fetch the rows of one
 """
 
 from __future__ import annotations

@@ -185,12 +185,17 @@ def mark_applied(change: StateChanges, build: Build, positions: Collection[int])
     """
     # Each position once: a run without a gap is recognised by its length.
     ordered = positions if isinstance(positions, range) else sorted(set(positions))
-    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(ordered).items()}
+    bits = blocks_of(ordered)
     kept = change.rows(build.places, bits.keys())
     before = {key: _bits_of(kept.get(key, b"")) for key in bits}
     after = {key: found | before[key] for key, found in bits.items()}
     change.put(build.places, {key: found.to_bytes(BLOCK // 8) for key, found in after.items()})
     return sum(found.bit_count() - before[key].bit_count() for key, found in after.items())
+
+
+def blocks_of(positions: Sequence[int]) -> dict[str, int]:
+    """Return the bits of ascending positions, by the keys under which their blocks are stored."""
+    return {f"{block:016}": found for block, found in _bits(positions).items()}
 
 
 def _bits(positions: Sequence[int]) -> dict[int, int]:

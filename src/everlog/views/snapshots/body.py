@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,15 @@ from everlog.log.dead_letters import SKIPPED
 from everlog.stores.small_state import MemoryState, SmallState, StateChanges
 from everlog.views.advance import ENDS, Advance
 from everlog.views.builds.build import Build, begin_build, put_build, read_build
-from everlog.views.builds.content import dead_letters_of, letter_key, put_letters, put_rows, scan_kept
+from everlog.views.builds.content import (
+    BLOCK,
+    blocks_of,
+    dead_letters_of,
+    letter_key,
+    put_letters,
+    put_rows,
+    scan_kept,
+)
 from everlog.views.builds.open_build import OpenBuild
 from everlog.views.builds.rows import CausalOrder, DamagedRows, Row, parsed_row, row_json, row_of, row_of_json
 from everlog.views.dead_letters import ViewLetter, parked_by
@@ -66,6 +74,12 @@ def _collect(small_state: SmallState, build: Build) -> Body:
             for letter in dead_letters_of(small_state, build)
         },
     }
+
+
+def places_of(positions: Sequence[int]) -> dict[str, bytes]:
+    """Return the section for applied positions, which are given in order."""
+    blocks = {key: found.to_bytes(BLOCK // 8) for key, found in blocks_of(positions).items()}
+    return {key: b'"%b"' % data.hex().encode() for key, data in blocks.items()}
 
 
 def put(change: StateChanges, view: View, header: SnapshotHeader, body: Body) -> Build:

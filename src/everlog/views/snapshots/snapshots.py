@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,16 @@ from msgspec.structs import replace
 
 from everlog.core.event import START, Position, Purged
 from everlog.core.ids import IdSource
+from everlog.core.query import Cursor
 from everlog.errors import EverlogError, NotFound, OtherCode
 from everlog.files import Files
-from everlog.log.forgotten import forgets_in, streams_of
+from everlog.log.forgotten import count_forgets, forgets_in, streams_of
+from everlog.log.read.resets import proof_at
 from everlog.stores.small_state import SmallState
 from everlog.views.advance import Advance
 from everlog.views.builds.build import Build, active_build
 from everlog.views.builds.fingerprint import catalog_fingerprint, code_fingerprint, is_code_of
-from everlog.views.snapshots.body import body_digest, holds_any, put, take
+from everlog.views.snapshots.body import body_digest, holds_any, places_of, put, take
 from everlog.views.snapshots.file import Signer, SnapshotHeader, body_bytes
 from everlog.views.snapshots.folder import Loaded, SnapshotEntry, SnapshotFolder
 from everlog.views.snapshots.patch import Body, make_patch
@@ -212,6 +214,25 @@ class Snapshots:
                 view=view.name,
             )
         return found
+
+    def adopt(self, view: View, rows: Mapping[str, bytes], *, reason: str) -> SnapshotEntry:
+        """Save rows that another node derived from exactly the events that are here, as a snapshot of this log."""
+        log, head = self.log, self.log.head()
+        positions = [one.position for one in log.counted(log.stored.read(view.query, upto=head))]
+        body: Body = {"rows": dict(sorted(rows.items())), "places": places_of(positions), "letters": {}}
+        identity = log.identity
+        build = Build(
+            name=view.name,
+            number=0,
+            version=view.version,
+            by_stream=view.by_stream,
+            cursor=str(Cursor(head, START, identity.epoch, proof_at(log.stored, head))),
+            applied=len(positions),
+            standing=str(log.verdicts()),
+            forgets=count_forgets(log.writer.small_state),
+        )
+        with self.folder.locked():
+            return self._write(self._header(view, build, body, reason), body, full=True)
 
     # ---- removing
 

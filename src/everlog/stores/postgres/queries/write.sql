@@ -91,7 +91,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 UPDATE state SET head = %(head)s
 
 -- name: purge
-SELECT reserved, sequence, count FROM purge(%(stream)s, %(actor)s, %(reason)s, %(now)s)
+SELECT reserved, sequence, count FROM purge_some(%(stream)s, %(ids)s::uuid[], %(actor)s, %(reason)s, %(now)s)
 
 -- The chains of a copy in which purged events are: the events alone would leave holes. Only the owner may.
 -- name: forget_chains

@@ -1,0 +1,339 @@
+"""What streams and waiting polls of a server cost: `python -m benchmarks.http_streams`.
+
+    clients     one process with 500 sockets, which reads, counts and notes when each event arrived
+    appender    one process with 16 connections that append single events, 1,000 per second, each durable
+    server      `everlog serve` on SQLite, measured from /proc: processor time of all its threads, resident memory
+
+All run on one machine, and times are of one clock. The latency is from the call of an append to the arrival of its
+event at a client, over all pairs of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.rows import Row, Setup
+
+CLIENTS = 500
+RATE = 1_000
+CONNECTIONS = 16
+_MARK = b"\nid: "
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path, *, store: str = "sqlite") -> None:
+        run = [sys.executable, "-m", "everlog"]
+        name = "log.db" if store == "sqlite" else "log"
+        subprocess.run([*run, "init", "--store", f"{store}:{name}"], cwd=folder, check=True, capture_output=True)
+        self.url_of_log = f"{store}:{folder / '.everlog' / name}"
+        self._process = subprocess.Popen(
+            [*run, "serve", "--port", "0", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        ready = json.loads(self._process.stdout.readline())
+        self.port, self.token = int(ready["url"].rpartition(":")[2]), ready["token"]
+        self.pid = self._process.pid
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_mb(self) -> float:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def request(self, path: str, *, more: str = "") -> bytes:
+        return (
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {self.token}\r\n{more}\r\n"
+        ).encode()
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder))
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+class Stream:
+    """One client: counts the events that it gets, and notes the last one of each read and when it came."""
+
+    def __init__(self, server: Server, path: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", server.port))
+        self.socket.sendall(server.request(path))
+        self.socket.setblocking(False)
+        self._rest = b"\n"
+        self.last = 0
+        self.in_order = True
+        self.reads: list[tuple[float, int, int]] = []  # when, the first and the last position
+        self.ended = False
+
+    def read(self) -> None:
+        try:
+            data = self.socket.recv(262_144)
+        except BlockingIOError:
+            return
+        now = time.monotonic()
+        if not data:
+            self.ended = True
+            return
+        text = self._rest + data
+        end = text.rfind(b"@") + 1  # a cursor is POSITION@…, and nothing else in these events has this character
+        if not end:
+            self._rest = text[-400:]
+            return
+        whole, self._rest = text[:end], text[end:]
+        count = whole.count(_MARK)
+        if not count:
+            return
+        first = _position(whole, whole.find(_MARK))
+        last = _position(whole, whole.rfind(_MARK))
+        self.in_order &= last - first + 1 == count and (not self.last or first == self.last + 1)
+        self.last = last
+        self.reads.append((now, first, last))
+
+
+def _position(text: bytes, at: int) -> int:
+    start = at + len(_MARK)
+    return int(text[start : text.index(b"@", start)])
+
+
+def _open_files() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+
+
+_APPENDER = """
+import http.client, json, sys, threading, time
+port, token, rate, seconds, connections = sys.argv[1:]
+port, rate, seconds, connections = int(port), int(rate), float(seconds), int(connections)
+body = json.dumps({"type": "note.added", "stream": "note/%d", "payload": {"text": "x" * 140}})
+began, called, acks = time.monotonic() + 0.2, {}, []
+def run(number):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
+    step = number
+    while step / rate < seconds:
+        due = began + step / rate
+        time.sleep(max(0.0, due - time.monotonic()))
+        at = time.monotonic()
+        connection.request("POST", "/v1/events", body % (step % 50), headers)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        acks.append(time.monotonic() - at)
+        called[found["position"]] = at
+        step += connections
+threads = [threading.Thread(target=run, args=(n,)) for n in range(connections)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(json.dumps({"called": called, "took": time.monotonic() - began, "ack": sorted(acks)[len(acks) * 99 // 100]}))
+"""
+
+
+def _append(
+    server: Server, seconds: float, *, rate: int = RATE, connections: int = CONNECTIONS
+) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-c",
+        _APPENDER,
+        str(server.port),
+        server.token,
+        str(rate),
+        str(seconds),
+        str(connections),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def live(setup: Setup) -> Iterator[Row]:
+    """Streams at a steady rate, one of them stalled."""
+    seconds = 5.0 if setup.quick else 40.0
+    clients = 100 if setup.quick else CLIENTS
+    with serving() as server:
+        warm = _append(server, 1.0)
+        warm.communicate()
+        setup.progress(
+            f"streams: {clients} clients, {RATE} events per second for {seconds:.0f} s, one client stalled"
+        )
+        # Only new events: from the position that the log has now.
+        at = _head(server)
+        streams = [Stream(server, f"/v1/events/stream?after={at}") for _ in range(clients - 1)]
+        stalled = socket.socket()
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        stalled.connect(("127.0.0.1", server.port))
+        stalled.sendall(server.request(f"/v1/events/stream?after={at}"))
+        time.sleep(1.0)
+        poll = select.epoll()
+        by_file = {one.socket.fileno(): one for one in streams}
+        for number in by_file:
+            poll.register(number, select.EPOLLIN)
+        poll.register(stalled.fileno(), select.EPOLLRDHUP)
+        memory, cpu, began = server.resident_mb(), server.cpu_s(), time.monotonic()
+        appender = _append(server, seconds)
+        told: list[str] = []
+        listener = threading.Thread(target=lambda: told.append(appender.communicate()[0]))
+        listener.start()
+        stalled_s, done_at, highest = 0.0, 0.0, memory
+        looked = began
+        own_cpu = time.process_time()
+        while True:
+            for number, events in poll.poll(0.2):
+                if number in by_file:
+                    by_file[number].read()
+                    if by_file[number].ended:
+                        poll.unregister(number)
+                elif events & (select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR) and not stalled_s:
+                    stalled_s = time.monotonic() - began
+                    poll.unregister(number)
+            now = time.monotonic()
+            if now - looked > 0.5:
+                looked, highest = now, max(highest, server.resident_mb())
+            if told and not done_at:
+                done_at, used = now, server.cpu_s() - cpu
+                own_used = time.process_time() - own_cpu
+            if done_at and now - done_at > 1.5 and (stalled_s or now - began > 60):
+                break
+        listener.join()
+        found = json.loads(told[0])
+        called = {int(position): when for position, when in found["called"].items()}
+        newest = max(called)
+        complete = [one for one in streams if one.last == newest and one.in_order]
+        delays = [
+            when - called[p] for one in streams for when, a, b in one.reads for p in range(a, b + 1) if p in called
+        ]
+        delays.sort()
+        span = done_at - began
+        rate = len(called) / found["took"]
+        yield Row("clients that got every event, in order", "sqlite", len(complete), "", clients - 1, at_most=False)
+        yield Row("append to arrival, p50", "sqlite", delays[len(delays) // 2] * 1e3, "ms")
+        yield Row("append to arrival, p99", "sqlite", delays[len(delays) * 99 // 100] * 1e3, "ms", 250)
+        yield Row("append to arrival, longest", "sqlite", delays[-1] * 1e3, "ms")
+        yield Row("append to its answer, p99", "sqlite", found["ack"] * 1e3, "ms")
+        yield Row("cores of the server", "sqlite", used / span, "", 1.2, note=f"{rate:.0f} appends/s over HTTP")
+        yield Row("cores of the clients", "sqlite", own_used / span, "")
+        yield Row("memory growth", "sqlite", highest - memory, "MB", 32, note=f"from {memory:.0f} MB, all connected")
+        yield Row("stalled client disconnected after", "sqlite", stalled_s or 999.0, "s", 30)
+        for one in streams:
+            one.socket.close()
+
+
+def _head(server: Server) -> int:
+    with socket.create_connection(("127.0.0.1", server.port)) as made:
+        made.sendall(server.request("/v1/events?order=newest&limit=1", more="Connection: close\r\n"))
+        data = b""
+        while piece := made.recv(65536):
+            data += piece
+    return int(json.loads(data.partition(b"\r\n\r\n")[2])["head"])
+
+
+def woken(setup: Setup) -> Iterator[Row]:
+    """Waiting polls that one event wakes."""
+    clients = 100 if setup.quick else CLIENTS
+    with serving() as server:
+        _append(server, 0.5, rate=100, connections=1).communicate()
+        setup.progress(f"polls: {clients} wait for one event")
+        longest = []
+        for _ in range(setup.rounds):
+            at = _head(server)
+            polls = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(clients)]
+            for one in polls:
+                one.sendall(server.request(f"/v1/events?after={at}&wait=30"))
+            time.sleep(2.0)
+            poll = select.epoll()
+            for one in polls:
+                poll.register(one.fileno(), select.EPOLLIN)
+            assert not poll.poll(0), "a poll was answered before there was an event"
+            body = json.dumps({"type": "note.added", "stream": "note/1", "payload": {"text": "wake up"}}).encode()
+            sender = socket.create_connection(("127.0.0.1", server.port))
+            head = server.request("/v1/events").replace(b"GET", b"POST").removesuffix(b"\r\n")
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            began = time.monotonic()
+            sender.sendall(head + body)
+            waiting, answers = (
+                {one.fileno(): one for one in polls},
+                dict.fromkeys([one.fileno() for one in polls], b""),
+            )
+            while waiting:
+                for number, _ in poll.poll(5):
+                    answers[number] += waiting[number].recv(65536)
+                    if answers[number].endswith(b"}"):
+                        assert b'"events":[{"position"' in answers[number]
+                        del waiting[number]
+                        poll.unregister(number)
+            longest.append(time.monotonic() - began)
+            for one in (*polls, sender):
+                one.close()
+        longest.sort()
+        yield Row("all waiting polls answered after", "sqlite", longest[len(longest) // 2] * 1e3, "ms", 150)
+
+
+def idle(setup: Setup) -> Iterator[Row]:
+    """Streams of a log to which nobody writes."""
+    clients = 100 if setup.quick else CLIENTS
+    seconds = 5.0 if setup.quick else 30.0
+    with serving() as server:
+        setup.progress(f"idle: {clients} streams for {seconds:.0f} s")
+        streams = [Stream(server, "/v1/events/stream") for _ in range(clients)]
+        time.sleep(2.0)
+        cpu, began = server.cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        used = (server.cpu_s() - cpu) / (time.monotonic() - began)
+        for one in streams:
+            one.socket.close()
+        yield Row("cores of the server with idle streams", "sqlite", used * 100, "%", 2)
+
+
+PARTS = (live, woken, idle)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 clients for some seconds")
+    parser.add_argument("--only", choices=[part.__name__ for part in PARTS])
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    _open_files()
+    setup = Setup(Path(), given.rounds, given.quick, lambda text: print(text, file=sys.stderr, flush=True))
+    for part in PARTS:
+        if given.only in (None, part.__name__):
+            for row in part(setup):
+                must = "" if row.must is None else f"{'at most' if row.at_most else 'at least'} {row.must:g}"
+                met = {None: "", True: "met", False: "NOT MET"}[row.met]
+                print(f"{row.name:45} {row.value:10.1f} {row.unit:4} {must:14} {met} {row.note}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

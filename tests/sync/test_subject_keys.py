@@ -1,0 +1,242 @@
+"""Keys of persons travel to the nodes of members, sealed to each, and what one node forgets others forget, too."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.application.trust.forgetting import CATALOG, OPEN, SEALED, STAYS, Emails, files_with, register
+from tests.support.http_nodes import reachable, sync
+from tests.support.nodes import STORES, close, new_log_id, open_node
+
+import everlog
+from everlog.application.sync.forgets import follow_pending
+from everlog.application.sync.peers import add_peer, may_have_keys
+from everlog.application.trust.forget import forget, pending, status
+from everlog.application.trust.owned_bytes import Owned
+from everlog.log.log import Log
+from everlog.log.write import prepare
+from everlog.sync.exchange import KEYS, Node
+from everlog.sync.wire import Keys, decode, encode
+from everlog.testing.signing import key
+from everlog.trust.ring import KeyRing, Travelling
+from everlog.trust.sealing import Sealing, key_id_of
+from everlog.trust.signer import KeysInMemory
+from everlog.trust.standing import Pinned
+from everlog.views.registry import Views
+
+
+class Shops:
+    """Nodes of one log, each with its own key and ring, that know each other."""
+
+    def __init__(self, store: str, folder: Path) -> None:
+        self.store, self.folder, self.log_id = store, folder, new_log_id()
+        self.nodes: list[Node] = []
+
+    def open(self, number: int, *, knows: tuple[int, ...] = (1, 2, 3), **more: Any) -> Node:
+        catalog, own = everlog.Catalog(), key(number)
+        catalog.include(CATALOG)
+        sealing = Sealing(partial(KeyRing, self.folder / f"ring{number}", node_keys=[own]))
+        made = open_node(
+            self.store,
+            self.folder,
+            self.log_id,
+            f"s{number}",
+            keys=[own],
+            catalog=catalog,
+            sealing=sealing,
+            make_views=Views,
+            **more,
+        )
+        for other in knows:
+            add_peer(made.log, key(other).public.origin)
+        node = with_rules(made.log)
+        self.nodes.append(node)
+        return node
+
+
+def with_rules(log: Log, *, follow: bool = True) -> Node:
+    def on_forgotten() -> None:
+        if follow:
+            follow_pending(log, Owned)
+
+    return Node(log, on_forgotten=on_forgotten, may_have_keys=partial(may_have_keys, log))
+
+
+@pytest.fixture(params=STORES)
+def shops(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shops]:
+    made = Shops(request.param, tmp_path)
+    yield made
+    close(made.nodes)
+
+
+def emails(node: Node) -> list[str]:
+    return [str(one.event.payload.get("email", "erased")) for one in node.log.read() if one.event.kind == "customer"]
+
+
+def ring(node: Node) -> KeyRing:
+    assert node.log.sealing is not None
+    return node.log.sealing.ring
+
+
+def test_the_keys_of_persons_reach_a_member_and_views_are_derived_again(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(lambda name, body: one.answer(name, body) if name != KEYS else _nothing(one)).equal
+    assert other.log.view(Emails).get("customer/1").state == {"email": "[sealed]"}
+    with reachable(one) as (url,):
+        done = sync(other, url)
+        assert (done.equal, done.received_count) == (True, 0)
+        assert emails(other) == [SEALED]
+        assert other.log.view(Emails).get("customer/1").state == {"email": SEALED}
+        register(other.log, "c/2", STAYS)
+        assert sync(other, url).equal  # the node that asks gives its keys, too
+        assert emails(one) == emails(other) == [SEALED, STAYS]
+        assert sync(other, url).round_trips == 1
+    assert all(SEALED.encode() not in slot.payload for node in shops.nodes for slot in node.log.stored.slots())  # type: ignore[union-attr]
+
+
+def _nothing(node: Node) -> bytes:
+    return encode(Keys(community_id=node.log_id))
+
+
+def test_a_node_that_takes_a_new_key_gets_the_keys_of_persons_under_it(shops: Shops) -> None:
+    one, other = shops.open(1, knows=()), shops.open(2)
+    register(other.log, "c/2", STAYS)  # its ring is open by now
+    new = key(7)
+    other.log._signer._keys._keys[new.public.origin] = new  # type: ignore[union-attr]
+    other.log.rotate_key(to=new.public.origin)
+    add_peer(one.log, new.public.origin)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(one.answer).equal
+    assert emails(other) == [STAYS, SEALED]
+
+
+def test_a_stranger_gets_no_keys(shops: Shops) -> None:
+    one, stranger = shops.open(1, knows=(2, 3)), shops.open(9, knows=(1,))
+    register(one.log, "c/1", SEALED)
+    with reachable(one) as (url,):
+        assert sync(stranger, url).equal  # it listens to everybody
+    assert emails(stranger) == ["[sealed]"]
+
+
+def test_a_member_that_was_revoked_gets_no_keys(shops: Shops) -> None:
+    one = shops.open(1, make_standing=lambda: Pinned([key(1).public.origin, key(2).public.origin]))
+    register(one.log, "c/1", SEALED)
+    (key_id,) = ring(one).ids_of("c/1")
+    assert one.keys.box_for(key(2).public.origin, [key_id])
+    assert not one.keys.box_for(key(3).public.origin, [key_id])  # a peer, and its chain does not count
+
+
+def test_a_wrong_key_is_not_taken_whoever_sends_it(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    (key_id,) = ring(one).ids_of("c/1")
+    forger = KeyRing(None, node_keys=[key(3)])
+    forger._add([Travelling(key_id, "c/1", bytes(32))])
+    box = forger.sealed_for(key(2).public, [key_id])
+    assert other.sync_with(lambda name, body: one.answer(name, body) if name != KEYS else _nothing(one)).equal
+    other.answer(KEYS, encode(Keys(community_id=other.log_id, box=box)))
+    assert ring(other).key(key_id) is None
+    assert other.sync_with(one.answer).equal
+    assert emails(other) == [SEALED]
+
+
+def test_a_node_follows_a_forget_and_the_status_lists_it(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = shops.open(1), shops.open(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)  # as before the field was declared personal
+        register(one.log, "c/1", OPEN)
+    register(one.log, "c/1", SEALED)
+    register(one.log, "c/2", STAYS)
+    with reachable(one) as (url,):
+        sync(other, url)
+        assert emails(other) == [OPEN, SEALED, STAYS]
+        other.log.view(Emails).catch_up()
+        (receipt,) = forget(one.log, "c/1", owned=Owned())
+        sync(other, url)
+        assert emails(other) == ["erased", "[sealed]", STAYS]
+        assert other.log.view(Emails).get("customer/1").state != {"email": SEALED}
+        assert sync(other, url).equal
+    for node in (one, other):
+        (asked,) = status(node.log)
+        assert (asked.record, asked.nodes) == (
+            receipt.forget.records[0],
+            [key(1).public.origin, key(2).public.origin],
+        )
+        assert (node.log.verify().ok, pending(node.log)) == (True, [])
+    (key_id,) = receipt.forget.keys
+    assert ring(other).is_destroyed(key_id)
+    if shops.store != "memory":
+        assert files_with(shops.folder, OPEN, SEALED) == []
+
+
+def test_a_destroyed_key_does_not_come_back_from_a_node_that_has_not_followed(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    keeps = with_rules(other.log, follow=False)
+    assert keeps.sync_with(one.answer).equal
+    (receipt,) = forget(one.log, "c/1", owned=Owned())
+    (key_id,) = receipt.forget.keys
+    assert keeps.sync_with(one.answer).equal
+    assert ring(other).key(key_id) is not None  # by its own choice
+    third = shops.open(3)
+    third.sync_with(keeps.answer)  # it follows, and records that
+    assert emails(third) == ["[sealed]"]
+    assert emails(one) == ["[sealed]"]
+    assert ring(one).key(key_id) is ring(third).key(key_id) is None
+    asked = Keys(community_id=one.log_id, node=key(3).public.origin, wants=[key_id])
+    assert decode(keeps.answer(KEYS, encode(asked)), Keys).box == b""
+
+
+@pytest.mark.parametrize("with_ring", [False, True])
+def test_a_log_that_was_put_back_forgets_again(
+    shops: Shops, with_ring: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it forgot came back with the older copy, and its own record comes back from a peer."""
+    if shops.store == "memory":
+        pytest.skip("a log in memory is not put back")
+    kept = KeysInMemory([key(1)])
+    one, other = shops.open(1, kept=kept), shops.open(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)
+        register(one.log, "c/1", OPEN)
+    register(one.log, "c/1", SEALED)
+    assert one.sync_with(other.answer).equal
+    one.log.close()
+    shutil.copytree(shops.folder, shops.folder.with_name("backup"))
+    one = shops.open(1, kept=kept)
+    forget(one.log, "c/1", owned=Owned())
+    one.sync_with(other.answer)
+    one.sync_with(other.answer)
+    one.log.close()
+    for name in ("s1", "ring1") if with_ring else ("s1",):
+        for path in shops.folder.glob(f"{name}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in shops.folder.with_name("backup").glob(f"{name}*"):
+            copy = shops.folder / path.name
+            shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    shutil.rmtree(shops.folder.with_name("backup"))
+    one = shops.open(1, kept=kept)
+    assert emails(one)[0] == OPEN
+    for _ in range(3):
+        one.sync_with(other.answer)
+    assert emails(one) == emails(other) == ["erased", "[sealed]"]
+    assert one.log.verify().ok
+    assert files_with(shops.folder, OPEN, SEALED) == []
+
+
+def test_the_record_of_a_stranger_makes_nobody_forget(shops: Shops) -> None:
+    pinned: Callable[[], Pinned] = lambda: Pinned([key(1).public.origin])  # noqa: E731
+    one, stranger = shops.open(1, make_standing=pinned), shops.open(9, knows=(1,))
+    register(one.log, "c/1", SEALED)
+    stranger.sync_with(one.answer)
+    (event,) = (found.event for found in one.log.stored.read())
+    payload = {"keys": [key_id_of(event.payload["email"])], "erased": {}, "follows": ""}
+    stranger.log.append("subject.forgotten", stream="log/forgets", payload=payload)
+    stranger.sync_with(one.answer)
+    assert emails(one) == [SEALED]
