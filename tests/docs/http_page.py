@@ -48,7 +48,7 @@ def _is_of_program(route: Route) -> bool:
 
 
 def _routes(some: Sequence[Route]) -> str:
-    lines = ["| route | what it does | role | scope | answers | problems of its own |", "|---|---|---|---|---|---|"]
+    lines = ["| route | what it does | role | scope | answers | its problems |", "|---|---|---|---|---|---|"]
     for route in some:
         role = route.policy.role + (", destructive" if route.policy.destructive else "")
         answers = ", ".join(dict.fromkeys(str(one.status) for one in route.answers))

@@ -95,9 +95,9 @@ def help_command(context: click.Context, session: Session, words: tuple[str, ...
 
 
 def _show_operations(session: Session) -> None:
-    """Print the commands and questions of every program, those of the user's programs here last."""
+    """Print the operations of the log, then those of every program; the user's programs are last."""
+    from everlog.application.operations.registry import operations
     from everlog.cli.output import Answer
-    from everlog.programs.operations import operations
 
     found = [
         {"name": one.name, "records": one.records, "description": one.summary, "schema": one.schema}

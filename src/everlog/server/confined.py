@@ -1,7 +1,7 @@
 """The log as a caller sees it that is limited to a scope.
 
 What is outside of the scope does not exist: it is not read, and the head, the cursors and the counts that the caller
-gets are made of its own events only, so that they do not show how much others write. A stream belongs to the scope of
+gets are made of the events in it, so that they do not show how much others write. A stream belongs to the scope of
 its first event. The work is done by the operations of the log, which every surface shares.
 """
 

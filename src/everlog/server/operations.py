@@ -181,7 +181,7 @@ async def _ask(request: Request) -> Response:
 
 
 def _from_path(request: Request, operation: Operation) -> dict[str, Any]:
-    """Return the fields that the path has, each of its own type."""
+    """Return the fields that the path has, with the types of the fields."""
     kinds = {one.encode_name: one.type for one in msgspec.structs.fields(operation.value)}
     found: dict[str, Any] = {}
     for field, pattern in request.route.from_path.items():

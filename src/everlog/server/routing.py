@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 
 
 class Table:
-    """Finds routes. Of two patterns that match, the one with more text of its own counts."""
+    """Finds routes. Of two patterns that match, the one with fewer variable parts counts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._exact: dict[str, dict[str, Route]] = {}

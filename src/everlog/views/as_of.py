@@ -61,7 +61,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def head_within(log: Log, within: str) -> Position:
-    """Return the head of the log, or for a scope the newest of its own positions, which nobody else moves."""
+    """Return the head of the log, or for a scope the newest position in it, which nobody else moves."""
     return OwnEvents(log.stored, within).head() if within else log.head()
 
 

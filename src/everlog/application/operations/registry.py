@@ -1,4 +1,4 @@
-"""The list of all operations: those of the programs, then those of the log itself."""
+"""The list of all operations: those of the log itself, then those of the programs."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def log_operations() -> list[Operation]:
 
 
 def operations(own: Own = "") -> list[Operation]:
-    """Return every operation: of the built-in programs, of your own programs, and of the log itself."""
-    return [*of_programs.operations(own), *log_operations()]
+    """Return every operation: of the log itself, of the built-in programs, and of your own programs."""
+    return [*log_operations(), *of_programs.operations(own)]
 
 
 def tools(own: Own = "") -> list[dict[str, Any]]:

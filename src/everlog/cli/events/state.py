@@ -38,8 +38,9 @@ _view = click.option("--view", "view_name", metavar="VIEW", help="STREAM is a ke
 def state_command(session: Session, name: str, key: str, as_of: Moment | None) -> None:
     """Show the state of a stream, or of a key of a view, now or as it was.
 
-    The state of a stream is the last value of each of its fields. A time means the state before the first event that
-    arrived at that time or later.
+    The state of a stream is its row in the view that its program declares, such as the board for a work package, or
+    else the last value of each of its fields (always: everlog state fields STREAM). A time means the state before the
+    first event that arrived at that time or later.
 
     \b
     Examples:

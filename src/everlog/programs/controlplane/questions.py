@@ -92,7 +92,7 @@ class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod"}
     columns = ("id", "status", "artifact", "requested_by", "requested_at")
     environment: Environment
-    limit: Annotated[int, Meta(ge=1, description="The maximum number of deploys.")] = 20
+    limit: Annotated[int, Meta(ge=1, le=2**53, description="The maximum number of deploys.")] = 20
 
     def answer(self, log: Log, within: str) -> list[Row]:
         at = path_of(self.environment, "environment")
@@ -142,7 +142,9 @@ class Audit(Question[list[AuditEntry]], frozen=True, kw_only=True):
         Literal["user", "service_principal", "system"] | None, Meta(description="Only actors of this type.")
     ] = None
     after: Annotated[int, Meta(ge=0, description="Continue after this position.")] = 0
-    limit: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="The maximum number of events.")] = PAGE
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=2**53)] | None, Meta(description="The maximum number of events.")
+    ] = PAGE
 
     def answer(self, log: Log, within: str) -> list[AuditEntry]:
         require_within(path_of(self.place), within)
