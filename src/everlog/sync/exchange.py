@@ -293,8 +293,12 @@ class Node:
                 return
 
     def _waiting(self) -> list[tuple[str, int]]:
-        """Return the numbers of the events that wait beside the log: they are not fetched again."""
-        return [(origin, held.origin_seq) for origin, rows in held_rows(self.log.writer.small_state) for held in rows]
+        """Return the numbers of the events that wait beside the log: they are not fetched again.
+
+        Of a chain that forked, an event with this number may wait that is on another branch than the peer's.
+        """
+        rows = ((origin, held) for origin, some in held_rows(self.log.writer.small_state) for held in some)
+        return [(origin, held.origin_seq) for origin, held in rows if held.code != "fork"]
 
 
 class _Session:
