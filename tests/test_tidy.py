@@ -18,6 +18,7 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "manager", "man
 MAY_TOUCH_FILES = {
     "files.py": "the file layer itself",
     "lock_file.py": "the file layer's lock",
+    "demo/two_laptops.py": "two folders in a temporary directory, and a search through their files",
     "demo/postgres_server.py": "a PostgreSQL server in a temporary directory",
     "cli/pipeline/migrate.py": "a temporary directory for what Spark stages; the log itself is written by a store",
     "server/observe/metrics.py": "the memory of this process, which Linux shows as a file",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import signal
+import threading
 from pathlib import Path
 
 from everlog.errors import EverlogError, ReadOnly, StorageFull, Unavailable, WriterStopped
@@ -92,3 +94,10 @@ class ExplainedErrors:
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         if isinstance(error, OSError):
             raise_explained(error, self._verb, self._path)
+
+
+def survive_closed_connections() -> None:
+    """Ignore SIGPIPE, which the command line leaves to the system: the other end of a connection that closes it must
+    not end this program. A write to it raises an error instead."""
+    if hasattr(signal, "SIGPIPE") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)

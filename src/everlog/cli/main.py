@@ -225,7 +225,7 @@ def run() -> NoReturn:
 
     if hasattr(signal, "SIGPIPE"):
         # `everlog log | head` ends like any other program: at once and silently. The log tolerates it. (Commands that
-        # start Spark undo this: otherwise a Java process that ends would end this program too.)
+        # use connections undo this: see `survive_closed_connections`.)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _require_streams()
     code = main()

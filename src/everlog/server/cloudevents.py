@@ -5,7 +5,7 @@
     evcorrelationid, …            the event's own fields, as an export has them
     other extensions              tags `ce.NAME`
 
-Who acts and in which scope is said by the token, as for every event.
+The token decides who acts, and in which scope, as for every event.
 """
 
 from __future__ import annotations

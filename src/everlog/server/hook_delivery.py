@@ -24,6 +24,7 @@ import httpx2
 from everlog.core.event import Recorded
 from everlog.errors import EverlogError, Forbidden, LogClosed, PeerUnavailable
 from everlog.log.log import Log
+from everlog.os_errors import survive_closed_connections
 from everlog.server.cloudevents import ONE, one_bytes
 from everlog.server.hooks import Hook, HookSecrets, hooks_of, signature_headers
 
@@ -125,6 +126,7 @@ class Deliveries:
         self._log = log
         self._secrets = HookSecrets(keys)
         self._look_up = look_up
+        survive_closed_connections()
         self._stop = threading.Event()
         self._running: dict[str, tuple[Hook, threading.Event, threading.Thread]] = {}
         self._thread = threading.Thread(target=self._watch, name="everlog-hooks", daemon=True)

@@ -1,4 +1,4 @@
-"""Webhooks: who is told of which events, and how a delivery is signed.
+"""Webhooks: which events are sent where, and how a delivery is signed.
 
 A hook is a note of the log, `hook/NAME`, and a group of consumers, `hook-NAME`, that remembers how far it is, what
 failed and when it is tried again. A delivery is a CloudEvent in structured mode, signed as Standard Webhooks has it:

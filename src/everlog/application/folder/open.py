@@ -16,6 +16,7 @@ from everlog.catalog.catalog import Catalog as Catalog
 from everlog.errors import Damaged, NoLogHere, NotFound, OnlyLocal
 from everlog.log.forgotten import count_forgets
 from everlog.log.log import Log
+from everlog.os_errors import survive_closed_connections
 from everlog.programs.program import Program
 from everlog.settings import FOLDER, find_folder, load
 from everlog.settings import Loaded as Loaded
@@ -105,6 +106,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         from everlog.remote.address import ALLOW_HTTP_VARIABLE
         from everlog.remote.log import connect
 
+        survive_closed_connections()
         return connect(self.server, allow_http=environment.get(ALLOW_HTTP_VARIABLE, "") in ("1", "true", "yes"))
 
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:

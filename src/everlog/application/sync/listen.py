@@ -5,6 +5,7 @@ from __future__ import annotations
 from everlog.application.sync.peers import knows
 from everlog.application.sync.places import need_extra
 from everlog.errors import InvalidField, NoKey
+from everlog.os_errors import survive_closed_connections
 from everlog.sync.exchange import Node
 from everlog.trust.keys import is_key
 
@@ -30,6 +31,7 @@ def listen(node: Node, address: str, *, open_to_all: bool) -> Listener:
             hint="--listen … --open answers everybody; everlog config set sign required, then append, makes a key",
         )
     door = Door(node, open_to_all=open_to_all)
+    survive_closed_connections()
     host, port = parse_address(address)
     return Listener(host, port, door.answer)
 

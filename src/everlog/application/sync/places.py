@@ -12,6 +12,7 @@ from everlog.application.sync.node import location_of, node_of
 from everlog.application.sync.peers import note_synced, peers_of
 from everlog.errors import EverlogError, InvalidField, Unavailable
 from everlog.files import DiskFiles
+from everlog.os_errors import survive_closed_connections
 from everlog.settings import FOLDER
 from everlog.sync.carriers.bundle import sync_file, sync_folder
 from everlog.sync.exchange import Node, Synced
@@ -89,6 +90,7 @@ def http_peer(url: str, key: PrivateKey | None, *, node: str = "") -> HttpPeer:
         from everlog.sync.carriers.http_client import HttpPeer
     except ImportError as error:
         raise need_extra(error) from error
+    survive_closed_connections()
     return HttpPeer(url, key=key, node=node)
 
 

@@ -13,11 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from msgspec.structs import force_setattr, replace
-
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.event import Event, Link
-from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
 from everlog.log.admit.branches import end_on, judged
@@ -37,12 +34,12 @@ from everlog.log.admit.plain import PlainEvents
 from everlog.log.admit.quarantine import ORIGIN_EVENTS_MAX, Held, Quarantine
 from everlog.log.admit.recorded_proof import recorded_leaf
 from everlog.log.admit.removals import Removals, place_of
+from everlog.log.admit.sent_groups import SentGroups
 from everlog.log.admit.stubs import Proven, Stubs, place_stubs
 from everlog.log.records import FORGOTTEN
 from everlog.stores.contract import Encoded
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
-from everlog.trust.group_signature import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Branch, Limit, Open, Rights, Standing, branch_of
 from everlog.trust.stubs import Stub
@@ -99,7 +96,7 @@ class _Batch:
     def __init__(self, write: OpenWrite, gate: Gate, groups: Mapping[bytes, WholeGroup], jump_max: int) -> None:
         self._write = write
         self._gate = gate
-        self._groups = groups
+        self._groups = SentGroups(groups)
         self._jump_max = jump_max
         self._quarantine = Quarantine(write)
         refuse_lost_verdicts(write.committed_state)
@@ -450,19 +447,8 @@ class _Batch:
         """Record events that follow each other. A signed group that is there whole is stored as one."""
         run = [self._forgotten.without(encoded) for encoded in run]  # it may have waited since before
         waiting = self._waiting.get(origin, {})
-        kept, last = [], run[-1].event.origin_seq
         is_second = self._write.chain(origin).has(run[0].event.origin_seq)  # another branch has this number
-        place = 0
-        while place < len(run):
-            signature, first, count = self._signed_with(run[place])
-            some = run[place : place + count]
-            whole = first == some[0].event.origin_seq and first + count - 1 <= last and not is_second
-            if whole and all(self._signed_with(one) == (signature, first, count) for one in some):
-                kept += self._as_group(GroupFacts(0, origin, first, count, b"", b"", signature), some)
-                place += count
-            else:
-                kept.append(self._with_proof(run[place]))
-                place += 1
+        kept = self._groups.in_groups(self._write, origin, run, whole=not is_second)
         self._append(kept)
         self._removals.now_recorded(encoded.hash for encoded in run)
         for encoded in run:
@@ -470,27 +456,6 @@ class _Batch:
             self._quarantine.remove(origin, encoded.hash)
             for where in self._places.get(encoded.hash, ()):
                 self._outcomes[where] = recorded(encoded.event)
-
-    def _as_group(self, facts: GroupFacts, events: list[Encoded]) -> list[Encoded]:
-        """Have events stored as one signed group; return them without proofs that they carry."""
-        self._write.keep_signature(facts.origin, facts.first_seq, facts.signature, (facts.first_seq, facts.count))
-        group = SignedGroup(facts, [encoded.hash for encoded in events])
-        found = []
-        for encoded in events:
-            event = replace(encoded.event, signature=b"", path=())
-            force_setattr(event, "group", group)
-            found.append(replace(encoded, event=event))
-        return found
-
-    def _signed_with(self, encoded: Encoded) -> tuple[bytes, int, int]:
-        group = self._groups.get(encoded.hash)
-        if group is None:
-            return proof_of(encoded.event)
-        return group.signed.signature, group.signed.first_seq, group.signed.count
-
-    def _with_proof(self, encoded: Encoded) -> Encoded:
-        group = self._groups.get(encoded.hash)
-        return encoded if group is None else group.proof(encoded)
 
     def _append(self, events: list[Encoded]) -> None:
         self._write.append(events, fresh=True)
@@ -520,7 +485,7 @@ class _Batch:
 
     def _hold(self, encoded: Encoded, code: str) -> Outcome:
         event = encoded.event
-        if self._quarantine.add(self._with_proof(encoded), code, stranger=code == "unknown_author"):
+        if self._quarantine.add(self._groups.with_proof(encoded), code, stranger=code == "unknown_author"):
             return outcome_of(event, "held", code, CODES[code])
         return outcome_of(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
 
@@ -556,7 +521,7 @@ class _Batch:
         if not number or (before is not None and before.origin_seq <= number):
             return
         leaves = [
-            leaf_of(self._with_proof(encoded).event, encoded.hash)
+            leaf_of(self._groups.with_proof(encoded).event, encoded.hash)
             for encoded in (self._encoded(origin, candidate) for candidate in numbers[number][:2])
             if encoded is not None
         ]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from everlog.errors import EverlogError, InvalidSettings, SparkFailed, Unavailable
 from everlog.files import DiskFiles
+from everlog.os_errors import survive_closed_connections
 from everlog.pipeline.session.java import JAVA_HOME, Java, find_java
 from everlog.pipeline.session.warm_start import WarmStart, warm_start_of
 
@@ -299,8 +300,7 @@ def _survive_the_end_of_java() -> None:
     Ctrl-C reaches Java too. Then a write to it must not kill this process by SIGPIPE, and py4j must not print a
     traceback.
     """
-    if hasattr(signal, "SIGPIPE") and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    survive_closed_connections()
     for name in (None, "py4j.java_gateway", "py4j.clientserver"):
         logger = logging.getLogger(name)
         if _is_no_traceback_of_py4j not in logger.filters:
