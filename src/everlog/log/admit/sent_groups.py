@@ -21,7 +21,7 @@ class SentGroups:
 
     def in_groups(self, write: OpenWrite, origin: str, run: Sequence[Encoded], *, whole: bool) -> list[Encoded]:
         """Return events that follow each other as they are stored: those of a group that is there whole without
-        proofs of their own, unless `whole` is False."""
+        single proofs, unless `whole` is False."""
         kept: list[Encoded] = []
         place, last = 0, run[-1].event.origin_seq
         while place < len(run):
@@ -37,7 +37,7 @@ class SentGroups:
         return kept
 
     def with_proof(self, encoded: Encoded) -> Encoded:
-        """Return an event with a proof of its own."""
+        """Return an event with its own proof."""
         group = self._groups.get(encoded.hash)
         return encoded if group is None else group.proof(encoded)
 
