@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 SLOW_S = {
     "tests/stores/test_handles.py": 40,
+    "tests/server/listen/test_slow_clients.py": 14,
+    "tests/server/listen/test_stopping.py": 11,
     "tests/stores/segments/test_crash.py": 11,
+    "tests/server/test_killed.py": 10,
     "tests/stores/segments/test_planted.py": 6,
+    "tests/server/test_histories.py": 8,
     "tests/programs/test_one_key.py": 6,
     "tests/crash/test_table.py": 5,
     "tests/programs/workpackages/test_merging.py": 5,

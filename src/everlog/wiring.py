@@ -37,7 +37,7 @@ from everlog.stores.contract import Identity, Store
 from everlog.stores.identity import new_identity
 from everlog.transfer import git
 from everlog.transfer.copy import UNFINISHED, Target, put_into_place
-from everlog.trust.ring import KeyRing
+from everlog.trust.ring import KeyRing, wrapped_for
 from everlog.trust.sealing import Sealing
 from everlog.trust.unfinished import note_in
 from everlog.user_code import catalog_of, program_view, showing_view, user_programs, user_views
@@ -391,7 +391,9 @@ def _ring(store: Store, beside: _Beside) -> KeyRing:
 def _node_keys(store: Store, beside: _Beside) -> list[PrivateKey]:
     """Return the keys of a signed log that are here, the present one first. They wrap the keys of persons."""
     identity, found = store.identity, []
-    for origin in dict.fromkeys((identity.origin, *reversed(identity.former))):
+    # A log that was put back does not know the key that it took since, with which the ring was wrapped then.
+    others = () if beside.keys is None else wrapped_for(beside.keys / "ring")
+    for origin in dict.fromkeys((identity.origin, *reversed(identity.former), *others)):
         if is_key(origin):
             with suppress(NoKey):
                 found.append(beside.own_keys().load(origin))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,3 +188,40 @@ def test_a_peer_that_does_not_answer_delays_no_other_and_distant_ones_wait_in_an
     watch.stop()
     thread.join(timeout=10)
     assert not thread.is_alive()
+
+
+def test_two_nodes_exchange_keys_of_persons_and_follow_the_forgets_of_each_other(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    everlog(tmp_path, "init", "one", "--signed")
+    everlog(one, "schema", "add", "customer.registered", "customer:str", "email:str personal of customer")
+    for number in (1, 2):
+        fields = (f"customer=c/{number}", f"email=somebody{number}@example.org")
+        everlog(one, "append", "customer.registered", "-s", f"customer/{number}", *fields)
+
+    def emails(folder: Path) -> list[str]:
+        found = everlog(folder, "log", "--type", "customer.registered")
+        return sorted(event["payload"]["email"] for event in found)
+
+    with listening(one) as url:
+        refused = everlog(tmp_path, "join", url, "other", code=7)
+        key = re.search(r"peers add (z6Mk\w+)", refused["hint"])
+        assert key is not None
+        everlog(one, "peers", "add", key[1])
+        everlog(tmp_path, "join", url, "other")
+        shutil.copy(one / ".everlog" / "types.toml", other / ".everlog" / "types.toml")
+        assert emails(other) == ["[sealed]", "[sealed]"]
+        everlog(other, "sync")
+        assert emails(other) == ["somebody1@example.org", "somebody2@example.org"]
+        everlog(one, "forget", "c/1", "--confirm", "forget c/1")  # beside the process that listens
+        everlog(other, "sync")
+        assert emails(other) == ["[sealed]", "somebody2@example.org"]
+        everlog(other, "forget", "c/2", "--confirm", "forget c/2")
+        everlog(other, "sync")
+        until = time.monotonic() + 60
+        while emails(one) != ["[sealed]", "[sealed]"] and time.monotonic() < until:
+            time.sleep(0.5)  # the node that listens follows in its own thread
+        everlog(other, "sync")
+    for folder in (one, other):
+        assert emails(folder) == ["[sealed]", "[sealed]"]
+        assert [len(asked["nodes"]) for asked in everlog(folder, "forget", "--status")] == [2, 2]
+        assert everlog(folder, "verify")["ok"]

@@ -54,8 +54,12 @@ class Follower:
         if self._connection is None or self.chance.random() < 0.3:
             self._disconnect()
             self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        self._connection.request("GET", path + self.filter, headers={"authorization": f"Bearer {self.token}"})
-        answer = self._connection.getresponse()
+        try:
+            self._connection.request("GET", path + self.filter, headers={"authorization": f"Bearer {self.token}"})
+            answer = self._connection.getresponse()
+        except ConnectionError:  # it was idle for long, and the server has closed it
+            self._disconnect()
+            return self.get(path)
         body = answer.read()
         assert answer.status == 200, body
         return dict(json.loads(body))
@@ -144,7 +148,7 @@ class Streamer(Follower):
     def _open(self) -> None:
         last_id = "" if self.cursor == "0" else self.cursor
         path = "/v1/events/stream" + ("?" + self.filter.removeprefix("&") if self.filter else "")
-        self._source = EventSource(self.port, path, self.token, last_id=last_id, timeout_s=30)
+        self._source = EventSource(self.port, path, self.token, last_id=last_id, timeout_s=12)  # before a heartbeat
         self._source.open()
         self._events = self._source.events()
 

@@ -29,6 +29,8 @@ def main(port: int, token: str, keys: int, seed: int, path: Path) -> None:
                     connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=10)
                     status, body = send(connection, token, n)
                 except (OSError, http.client.HTTPException):  # the server was killed; the next one has the same port
+                    if connection is not None:
+                        connection.close()
                     connection = None
                     time.sleep(0.02)
                     continue

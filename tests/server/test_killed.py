@@ -110,6 +110,8 @@ def load(server: Restarted, n: int, step: int, answers: dict[int, set[bytes]], s
                 status, body = send(connection, server.token, n)
                 break
             except (OSError, http.client.HTTPException):
+                if connection is not None:
+                    connection.close()
                 connection = None
                 time.sleep(0.02)
         assert status == 201, body

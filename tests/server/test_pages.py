@@ -205,6 +205,19 @@ def test_a_limited_caller_gets_the_resets_of_its_own_events(app: App, log: Log) 
     assert (following["reset_required"], following["events"], following["head"]) == (False, [], 7)
 
 
+def test_a_limited_caller_is_reset_if_the_event_at_its_cursor_was_lost(app: App, log: Log) -> None:
+    """After a restore, an event of somebody else may have the position of the cursor: its proof cannot match."""
+    acme = Calls.of(app, "acme", role="read", within="acme")
+    say(log, 1, "note/1", "acme")
+    say(log, 1, "note/2", "other")
+    say(log, 1, "note/1", "acme")
+    epoch = log.identity.epoch
+    lost = acme.get(f"/v1/events?after=2@{epoch}.{'ab' * 6}").json()
+    assert (lost["reset_required"], lost["reason"], lost["next"]) == (True, "restored", f"0@{epoch}")
+    typed = acme.get("/v1/events?after=2").json()
+    assert (typed["reset_required"], positions(typed)) == (False, [3])
+
+
 def test_a_limited_caller_that_asks_for_another_scope_gets_nothing(app: App, log: Log) -> None:
     acme = Calls.of(app, "acme", role="read", within="acme")
     say(log, 2, "note/1", "other")

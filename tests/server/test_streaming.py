@@ -272,7 +272,7 @@ def test_one_chunk_is_made_for_all_clients_of_a_class(
     assert rendered == list(range(1, 11))
 
 
-def test_events_of_another_process_arrive(log: Log, serving: Serving, token: str, tmp_path: Path) -> None:
+def test_events_of_another_handle_arrive(log: Log, serving: Serving, token: str, tmp_path: Path) -> None:
     source = EventSource(serving.port, "/v1/events/stream", token)
     source.open()
     with everlog.open(f"sqlite:{tmp_path}/log.db", actor="user:other") as other:

@@ -34,7 +34,7 @@ from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, decode, encode
 from everlog.testing.signing import key
-from everlog.trust.ring import KeyRing
+from everlog.trust.ring import KeyRing, wrapped_for
 from everlog.trust.sealing import Sealing
 from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Branch, Limit, Rights
@@ -199,7 +199,7 @@ class History:
 
     def ring(self, place: int, log: Log) -> KeyRing:
         """Return the ring of a node, which is outside its log and its backups."""
-        origins = (log.identity.origin, *reversed(log.identity.former))
+        origins = dict.fromkeys((log.identity.origin, *wrapped_for(self.folder / f"r{place}")))
         gone = {one for forget in forgets_in(log.writer.small_state) for one in forget.keys}
         return KeyRing(
             self.folder / f"r{place}", node_keys=[self.keys[place].load(one) for one in origins], gone=gone

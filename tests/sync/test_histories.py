@@ -12,7 +12,7 @@ from tests.sync.histories import OPS, History
 
 SHORT, FULL, STEPS = 60, 2_000, 30
 PARTS = 20
-FOUND = (152, 188, 207, 231, 873)
+FOUND = (150, 152, 188, 207, 231, 314, 873, 1155)
 """Histories beyond the short ones that have found a defect."""
 
 

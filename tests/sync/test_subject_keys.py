@@ -193,6 +193,35 @@ def test_a_destroyed_key_does_not_come_back_from_a_node_that_has_not_followed(sh
     assert decode(keeps.answer(KEYS, encode(asked)), Keys).box == b""
 
 
+def test_a_node_that_joins_follows_only_what_it_has_something_of(
+    shops: Shops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, keeps = shops.open(1), shops.open(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)
+        register(one.log, "c/1", OPEN)
+    register(one.log, "c/2", STAYS)
+    keeps.sync_with(one.answer)
+    for person in ("c/1", "c/2"):
+        forget(one.log, person, owned=Owned())
+    has_all, has_nothing = shops.open(3), shops.open(4)
+    stale = with_rules(keeps.log, follow=False)
+    for node, peer in ((has_all, stale), (has_nothing, one)):
+        joining = Node(node.log, may_have_keys=lambda key: True)
+        joining.sync_with(peer.answer)
+        joining.sync_with(one.answer)
+        followed = follow_pending(node.log, Owned, joined=True)
+        assert len(followed) == (2 if node is has_all else 0)  # it got a payload, and a key
+        assert follow_pending(node.log, Owned) == []  # each record was looked at
+        assert emails(node) == ["erased", "[sealed]"]
+    register(one.log, "c/3", SEALED)
+    has_nothing.sync_with(one.answer)
+    forget(one.log, "c/3", owned=Owned())
+    has_nothing.sync_with(one.answer)
+    assert key(4).public.origin not in status(has_nothing.log)[0].nodes
+    assert status(has_nothing.log)[-1].nodes == [key(1).public.origin, key(4).public.origin]
+
+
 @pytest.mark.parametrize("with_ring", [False, True])
 def test_a_log_that_was_put_back_forgets_again(
     shops: Shops, with_ring: bool, monkeypatch: pytest.MonkeyPatch

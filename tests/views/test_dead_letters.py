@@ -9,7 +9,7 @@ import pytest
 from tests.views.conftest import ByActor, Causal, CausalByStream, Everything, Picky, Said, Total
 from tests.views.said import say
 
-from everlog.errors import NotFound, ViewStopped
+from everlog.errors import EverlogError, NotFound, ViewStopped
 from everlog.log.dead_letters import (
     FAILED,
     SKIPPED,
@@ -209,4 +209,8 @@ def test_an_upcaster_that_fails_stops_the_views_of_that_type_only(
         assert log.view(Everything).get("thing/1").state == {"thing.said": 1}
         moves = log.view(Moves)
         assert moves.get("workpackage/1").state == {"lane": "doing"}
-        assert [(letter.stream, letter.what) for letter in moves.dead_letters()] == [("workpackage/9", FAILED)]
+        (letter,) = moves.dead_letters()
+        assert (letter.stream, letter.what) == ("workpackage/9", FAILED)
+        with pytest.raises(EverlogError) as raised:
+            log.catalog.upcast(foreign)
+        assert raised.value.what in letter.reason

@@ -23,7 +23,7 @@ from everlog.errors import EverlogError
 from everlog.log.log import Log
 from everlog.remote.log_calls import moment_text
 from everlog.views.builds.overview import Overview
-from everlog.wire.messages import read_record
+from everlog.wire.messages import record_of_object
 
 if TYPE_CHECKING:
     from everlog.application.folder.open import AnyLog, Location
@@ -55,7 +55,9 @@ def find_event(log: AnyLog, name: str) -> FoundEvent:
     if isinstance(log, Log):
         return find.find_event(log, name)
     found: _Causes = log.ask_operation("log.causes", {"event": name}, _Causes)
-    return FoundEvent(recorded=read_record(found.event), causes=[*map(read_record, found.causes)], problems=())
+    return FoundEvent(
+        recorded=record_of_object(found.event), causes=[*map(record_of_object, found.causes)], problems=()
+    )
 
 
 # ---- states
@@ -116,7 +118,7 @@ def change_between(
         old=found.old.cut(),
         new=found.new.cut(),
         changed=[Difference(parse_path(one.path), one.was, one.now) for one in found.changes],
-        events=[*map(read_record, found.events)],
+        events=[*map(record_of_object, found.events)],
         backwards=found.backwards,
     )
 
@@ -145,10 +147,10 @@ def reasons_for(
     found: _Why = log.ask_operation("log.why", fields, _Why)
     made = [
         Made(
-            read_record(one.event),
+            record_of_object(one.event),
             one.was,
             one.now,
-            causes=tuple(map(read_record, one.causes)),
+            causes=tuple(map(record_of_object, one.causes)),
             unknown=one.unknown_cause,
         )
         for one in found.events

@@ -156,7 +156,7 @@ def append(catalog: Catalog, draft: Draft, *, key: str = "", dry_run: bool = Fal
     """Record one event. Without a key it gets one, so that it can be sent again when no answer arrives."""
 
     def read(reply: Reply) -> Receipt:
-        return _receipt([messages.read_record(msgspec.json.decode(reply.body))], reply, dry_run)
+        return _receipt([messages.read_record(reply.body)], reply, dry_run)
 
     return Call(
         method="POST",
@@ -172,7 +172,7 @@ def append_batch(catalog: Catalog, drafts: Sequence[Draft], *, key: str = "", dr
     """Record all events, or none."""
 
     def read(reply: Reply) -> Receipt:
-        return _receipt(list(map(messages.read_record, msgspec.json.decode(reply.body)["events"])), reply, dry_run)
+        return _receipt(messages.read_records(reply.body), reply, dry_run)
 
     return Call(
         method="POST",
@@ -252,7 +252,7 @@ def get(event: str | int) -> Call[Recorded | None]:
     else:
         require_position("the position", event)
         path = f"/v1/at/{int(event)}"
-    return Call(method="GET", path=path, parse=lambda reply: messages.read_record(msgspec.json.decode(reply.body)))
+    return Call(method="GET", path=path, parse=lambda reply: messages.read_record(reply.body))
 
 
 def require_missing(error: NotFound) -> None:
@@ -296,7 +296,7 @@ def perform(command: Command[R], by: By) -> Call[Outcome[R]]:
         return Outcome(
             result=msgspec.convert(found.result, operation.result_type),
             status=found.status,
-            records=[messages.read_record(msgspec.json.decode(one)) for one in found.records],
+            records=[messages.read_record(one) for one in found.records],
             next=found.next,
             replayed=reply.headers.get("idempotent-replay") == "true",
         )

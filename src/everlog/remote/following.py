@@ -86,7 +86,7 @@ class Following:
             self._move(sent)
             self.ended, self.failed = True, None if notice.problem is None else error_of(notice.problem)
         elif sent.kind in ("message", "event"):
-            recorded = read_record(msgspec.json.decode(sent.data))
+            recorded = read_record(sent.data)
             if recorded.position > self.cursor.position:
                 self.cursor = Cursor.of(sent.id)
                 return recorded

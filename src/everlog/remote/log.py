@@ -92,6 +92,16 @@ class DraftFields(TypedDict, total=False):
     tags: Mapping[str, str]
 
 
+class ReadRange(TypedDict, total=False):
+    """The arguments of `read` beside the query: which part of the log, and in which order."""
+
+    after: int
+    upto: int | None
+    limit: int | None
+    newest_first: bool
+    past_damage: Callable[[Damaged], None] | None
+
+
 def draft_of(catalog: Catalog, type: str | Payload, stream: str, payload: Any, fields: Mapping[str, Any]) -> Draft:
     """Return the draft that the arguments of `append` describe."""
     if not isinstance(type, str):
@@ -156,45 +166,20 @@ class RemoteLog(PerformsElsewhere):
 
     @overload
     def read(
-        self,
-        query: Query = EVERYTHING,
-        *,
-        stream: str = "",
-        after: int = START,
-        upto: int | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        past_damage: Callable[[Damaged], None] | None = None,
+        self, query: Query = EVERYTHING, *, stream: str = "", **given: Unpack[ReadRange]
     ) -> Iterator[Recorded]: ...
 
     @overload
     def read(
-        self,
-        query: builtins.type[T],
-        *,
-        stream: str = "",
-        after: int = START,
-        upto: int | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        past_damage: Callable[[Damaged], None] | None = None,
+        self, query: builtins.type[T], *, stream: str = "", **given: Unpack[ReadRange]
     ) -> Iterator[TypedRecord[T]]: ...
 
     def read(
-        self,
-        query: Query | builtins.type[T] = EVERYTHING,
-        *,
-        stream: str = "",
-        after: int = START,
-        upto: int | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        past_damage: Callable[[Damaged], None] | None = None,
+        self, query: Query | builtins.type[T] = EVERYTHING, *, stream: str = "", **given: Unpack[ReadRange]
     ) -> Iterator[Recorded] | Iterator[TypedRecord[T]]:
-        """Return events in order, fetched page by page; see `Log.read`."""
-        asked = asked_query(self.catalog, query, stream)
-        reading = reading_of(asked, after=after, upto=upto, limit=limit, newest_first=newest_first)
-        found = upcast_all(self.catalog, self._read(reading, past_damage))
+        """Return events in order, fetched page by page; see `Log.read`, which has the same arguments."""
+        reading = reading_of(asked_query(self.catalog, query, stream), given)
+        found = upcast_all(self.catalog, self._read(reading, given.get("past_damage")))
         return with_typed_payloads(self.catalog, found) if isinstance(query, builtins.type) else found
 
     def _read(
@@ -359,14 +344,13 @@ def asked_query(catalog: Catalog, query: Query | builtins.type[Any], stream: str
     return query if stream == "" else msgspec.structs.replace(query, stream=stream)
 
 
-def reading_of(
-    query: Query, *, after: int, upto: int | None, limit: int | None, newest_first: bool
-) -> Reading | ReadingBack:
+def reading_of(query: Query, given: ReadRange) -> Reading | ReadingBack:
     """Return the plan of a read."""
+    after, upto, limit = given.get("after", START), given.get("upto"), given.get("limit")
     require_position("after", after)
     if upto is not None:
         require_position("upto", upto)
     if limit is not None:
         require_limit(limit)
-    kind = ReadingBack if newest_first else Reading
+    kind = ReadingBack if given.get("newest_first") else Reading
     return kind(query, after=after, upto=upto, limit=limit)

@@ -28,6 +28,7 @@ from everlog.remote.following import POLL_WAIT_S, Following
 from everlog.remote.log import (
     TIMEOUT_S,
     DraftFields,
+    ReadRange,
     asked_query,
     draft_of,
     needs_httpx,
@@ -111,19 +112,10 @@ class AsyncRemoteLog:
         return upcast_page(self.catalog, await self._send(calls.page_after(Cursor.of(cursor), query, limit=limit)))
 
     async def read(
-        self,
-        query: Query = EVERYTHING,
-        *,
-        stream: str = "",
-        after: int = START,
-        upto: int | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        past_damage: Callable[[Damaged], None] | None = None,
+        self, query: Query = EVERYTHING, *, stream: str = "", **given: Unpack[ReadRange]
     ) -> AsyncIterator[Recorded]:
-        """Yield events in order, fetched page by page; see `Log.read`."""
-        asked = asked_query(self.catalog, query, stream)
-        reading = reading_of(asked, after=after, upto=upto, limit=limit, newest_first=newest_first)
+        """Yield events in order, fetched page by page; see `Log.read`, which has the same arguments."""
+        reading, past_damage = reading_of(asked_query(self.catalog, query, stream), given), given.get("past_damage")
         while (call := reading.next_call()) is not None:
             try:
                 found = reading.take(await self._send(call))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,12 +162,19 @@ def serve(app: App, listen: Listen, *, ready: Callable[[str], None]) -> None:
         ssl_certfile=listen.tls_cert,
         ssl_keyfile=listen.tls_key,
     )
+    _survive_closed_connections()
     with _bound(listen) as bound:
         shown = f"[{listen.host}]" if ":" in listen.host else listen.host
         scheme = "https" if listen.tls_cert is not None else "http"
         url = f"{scheme}://{shown}:{bound.getsockname()[1]}"
         app.front.phase = "starting"
         Server(config, app, ready=lambda: ready(url)).run(sockets=[bound])
+
+
+def _survive_closed_connections() -> None:
+    """Ignore SIGPIPE, which the command line leaves to the system: a client that goes would end the server."""
+    if hasattr(signal, "SIGPIPE") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def _bound(listen: Listen) -> socket.socket:

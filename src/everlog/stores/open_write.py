@@ -96,11 +96,6 @@ class OpenWrite:
         self.clock_before = self.clock
 
     @property
-    def links(self) -> dict[str, Link]:
-        """The greatest known numbers of the origins that this write adds to."""
-        return {origin: chain.greatest for origin, chain in self.chains.items()}
-
-    @property
     def records(self) -> Sequence[Record]:
         """What this write records, with the bytes of each event. New events of this log become objects only here."""
         if len(self._parts) == 1:

@@ -293,9 +293,13 @@ class Node:
                 return
 
     def _waiting(self) -> list[tuple[str, int]]:
-        """Return the numbers of the events that wait beside the log: they are not fetched again."""
-        rows = held_rows(self.log.writer.small_state)
-        return [(origin, one.origin_seq) for origin, held in rows for one in held if not one.bare]
+        """Return the numbers of the events that wait beside the log: they are not fetched again.
+
+        One that waits without its payload is. Of a chain that forked, an event with this number may wait that is on
+        another branch than the peer's.
+        """
+        rows = ((origin, held) for origin, some in held_rows(self.log.writer.small_state) for held in some)
+        return [(origin, held.origin_seq) for origin, held in rows if held.code != "fork" and not held.bare]
 
 
 class _Session:

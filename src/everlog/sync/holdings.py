@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from everlog.core.chain import NO_CHAIN, Chain, Run
-from everlog.core.codec import Packed, header_columns, header_hash
+from everlog.core.codec import Packed, header_columns, header_hash, unpack
 from everlog.core.event import START, Position, Purged
 from everlog.core.merkle import path
 from everlog.log.log import Log
@@ -238,11 +238,24 @@ class Holdings:
     def group_path(self, slot: Purged) -> tuple[bytes, ...] | None:
         """Return the path from a purged event to the root of its signed group; None if not all of it is here."""
         first, count = slot.signed_with
-        places = self.places_of([Span(slot.origin, first, first + count - 1)])
-        hashes = [_hash(found) for each in places for found in self.slots_at(each)]
+        hashes = self._recorded_together(slot, first, count)
+        if not hashes:
+            places = self.places_of([Span(slot.origin, first, first + count - 1)])
+            hashes = [_hash(found) for each in places for found in self.slots_at(each)]
         if not count or len(hashes) != count or hashes[slot.origin_seq - first] != slot.hash:
             return None
         return path(hashes, slot.origin_seq - first)
+
+    def _recorded_together(self, slot: Purged, first: int, count: int) -> list[bytes]:
+        """Return the hashes of a group from its positions, also of events that do not count; nothing if others are
+        between them. By number, an event of another branch could be taken for one of the group."""
+        start = slot.position - (slot.origin_seq - first)
+        found = list(islice(self._stored.slots(after=Position(start - 1)), count)) if count and start > 0 else []
+        for place, one in enumerate(found):
+            event = one if isinstance(one, Purged) else unpack(one).event
+            if (one.position, event.origin, event.origin_seq) != (start + place, slot.origin, first + place):
+                return []
+        return [_hash(one) for one in found] if len(found) == count else []
 
 
 def chains_that_count(log: Log) -> dict[str, Chain]:

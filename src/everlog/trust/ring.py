@@ -458,6 +458,14 @@ class KeyRing:
         raise TypeError("a key ring is not pickled")
 
 
+def wrapped_for(folder: Path, files: Files | None = None) -> list[str]:
+    """Return the keys of the node that can open the ring in a folder; nothing if there is none, or it needs no key."""
+    files, path = files or DiskFiles(), folder / "secret"
+    if not files.exists(path):
+        return []
+    return [origin for origin in msgspec.json.decode(files.read_all(path), type=dict[str, str]) if origin]
+
+
 def _opened_box(box: bytes, key: PrivateKey) -> bytes | None:
     from nacl import bindings
     from nacl.exceptions import CryptoError

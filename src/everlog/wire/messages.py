@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.codec import event_from_object
-from everlog.core.event import EVENT_FIELDS, Position, Recorded, microseconds, values_of
+from everlog.core.event import EVENT_FIELDS, Event, Position, Recorded, microseconds, values_of
 from everlog.core.query import Cursor, Page, Query, Reset
 from everlog.errors import InvalidField
 from everlog.log.write.draft import Draft
@@ -161,10 +160,35 @@ def record_bytes(recorded: Recorded) -> bytes:
     return _encode(RecordObject(recorded.position, recorded.sequence, recorded.received_at, *values))
 
 
-def read_record(found: Mapping[str, Any]) -> Recorded:
+def read_record(data: bytes | str | msgspec.Raw) -> Recorded:
+    """Return the record of its JSON."""
+    return _record_of(_decode_record(data))
+
+
+def record_of_object(found: Mapping[str, Any]) -> Recorded:
     """Return the record of its JSON object."""
-    received = msgspec.convert(found["received_at"], datetime)
-    return Recorded(Position(found["position"]), found["sequence"], microseconds(received), event_from_object(found))
+    return _record_of(msgspec.convert(found, RecordObject))
+
+
+def read_records(data: bytes) -> list[Recorded]:
+    """Return the records of `{"events": […]}`, decoded with one call."""
+    return list(map(_record_of, msgspec.json.decode(data, type=_Records).events))
+
+
+class _Records(msgspec.Struct):
+    events: list[RecordObject]
+
+
+_decode_record = msgspec.json.Decoder(RecordObject).decode
+
+
+def _record_of(found: RecordObject) -> Recorded:
+    position, sequence, received_at, *values = msgspec.structs.astuple(found)
+    if values[_PAYLOAD] is msgspec.UNSET:
+        values[_PAYLOAD] = {}
+    elif not isinstance(values[_PAYLOAD], dict):
+        raise msgspec.ValidationError("the payload of an event is an object")
+    return Recorded(Position(position), sequence, microseconds(received_at), Event(*values))
 
 
 class OutcomeObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,10 +257,17 @@ def page_bytes(
     return b'{"events":[' + b",".join(events) + b"]," + _encode(end)[1:]
 
 
+class _PageRead(_Records, kw_only=True):
+    next: str
+    head: int
+    reset_required: bool = False
+    reason: str = ""
+
+
 def read_page(data: bytes) -> Page:
     """Return the page of its JSON."""
-    found = msgspec.json.decode(data, type=PageObject)
+    found = msgspec.json.decode(data, type=_PageRead)
     cursor = Cursor.of(found.next)
-    records = tuple(read_record(msgspec.json.decode(raw)) for raw in found.events)
+    records = tuple(map(_record_of, found.events))
     reset = Reset(cursor, found.reason) if found.reset_required else None
     return Page(records, cursor, Position(found.head), reset)

@@ -195,6 +195,26 @@ def test_a_value_that_another_event_has_too_is_reported(tmp_path: Path, monkeypa
     assert "found 0" not in receipt.note.text
 
 
+def test_a_log_that_was_put_back_opens_the_ring_that_a_later_key_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log does not know that key any more, and the ring is not part of its backup."""
+    monkeypatch.chdir(tmp_path)
+    with open_shop("segments:log", signed=True) as log:
+        register(log, "c/1", SEALED)
+    shutil.copytree(tmp_path / "log", tmp_path / "backup")
+    with open_shop("segments:log") as log:
+        log.rotate_key()
+    with open_shop("segments:log") as log:
+        register(log, "c/2", STAYS)
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "backup").rename(tmp_path / "log")
+    with open_shop("segments:log") as log:
+        assert emails(log) == [SEALED]
+        register(log, "c/2", STAYS)
+        assert emails(log) == [SEALED, STAYS]
+
+
 # ---- nodes
 
 

@@ -120,6 +120,21 @@ def test_a_revocation_before_the_named_branch_holds() -> None:
     assert sorted(texts(log)) == ["common", "other 0", "other 1"]
 
 
+def test_an_event_of_another_branch_that_waits_does_not_keep_the_named_one_away() -> None:
+    world = Forked()
+    third = world.bob.author.twin()
+    third.number, third.previous, third.ms = 2, encode_event(world.common).hash, third.ms + 2
+    waits = [world.chat(world.bob, f"third {number}", author=third) for number in range(4)]
+    logs = [node(world, wiring.open_store("memory:", base=Path(), identity=identity(place))) for place in (1, 2)]
+    one, other = (Node(log) for log in logs)
+    outcomes(one.log, [*world.before, *world.one, *waits])
+    outcomes(other.log, [*world.before, *world.other, world.name(world.other)])
+    for _ in range(3):
+        one.sync_with(other.answer)
+    assert one.sync_with(other.answer).equal
+    assert sorted(texts(one.log)) == ["common", *(f"other {number}" for number in range(4))]
+
+
 def test_an_id_that_another_branch_has_taken_ends_the_branch_on_that_node() -> None:
     """A key that gives one id to two events: a node that has one of them cannot record the other."""
     world = Forked()

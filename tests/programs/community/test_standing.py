@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.log.admit.test_removals import stub
 from tests.trust.signing import LOG_ID, Author
 
 import everlog
@@ -369,9 +370,31 @@ def test_only_admins_state_that_a_payload_was_erased() -> None:
     log = node(world)
     sent = [one for one in world.events if one.id != bare.id]
     found = dict(zip([one.id for one in (bare, *sent)], outcomes(log, [bare, *sent]), strict=True))
-    assert found[bare.id] == "refused invalid_signature"
+    assert found[bare.id] == "held out_of_order"  # for a record by somebody who may
     assert outcomes(log, world.events[1:2]) == ["recorded"]
     assert member_names(log, world)[bob.actor] == "member"
+
+
+@pytest.mark.parametrize("kind", ["purged", "erased"])
+def test_an_admin_who_was_invited_later_removes_what_the_founder_said_before(kind: str) -> None:
+    """The right to it is in the founder's chain, behind what was removed; a new node has nothing else."""
+    world = World()
+    said = world.chat(world.ada, "hello")
+    ben = world.member("ben", 2, role="admin")
+    world.chat(world.ada, "later")
+    others = [one for one in world.events if one.id != said.id]
+    log = node(world)
+    if kind == "purged":
+        record = purge_record(world, ben, said)
+        found = log.admit_each([*others, record], stubs=[stub(said)])
+    else:
+        hash = b64encode(encode_event(said).hash).decode()
+        payload = {"keys": [], "erased": {said.origin: [[said.origin_seq, hash]]}, "follows": ""}
+        record = world.say(ben.author, ben.actor, "subject.forgotten", "log/forgets", payload)
+        found = log.admit_each([*others, record, replace(said, payload={}, salt=b"")])
+    assert {one.kind for one in found} == {"recorded"}
+    assert member_names(log, world)["user:ben"] == "member"
+    assert log.verify().ok
 
 
 # ---- any order

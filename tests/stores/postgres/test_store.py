@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.log.log import Log
 from everlog.log.read import follow
-from everlog.stores.postgres import insert
+from everlog.stores.postgres import claims, insert
 from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.small_state import read_claim, read_notes
@@ -397,3 +398,27 @@ def test_a_commit_is_not_waited_for_if_it_holds_nothing_but_refusals(store: Post
     seen: dict[str, str] = dict(owner.execute("SELECT key, synchronous FROM seen").fetchall())
     assert seen == {"lost": "off", "kept": "on", "beside": "on", "with an event": "on"}
     assert read_notes(store.small_state, "") == dict.fromkeys(seen, "1")
+
+
+def test_a_claim_of_another_handle_is_found_after_a_write_that_was_undone(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handle that writes alone knows every name. It must forget them with everything else."""
+    monkeypatch.setattr(claims, "_WRITES_ALONE_MIN", 1)
+
+    def request(store: PostgresStore, name: bytes) -> None:
+        with store.open_write() as writer:
+            assert read_claim(writer, name) is None
+            writer.append([stamped(writer, writer.own_origin())], fresh=True)
+            put_claim(writer, name, writer.position, 1)
+
+    with closing(PostgresStore(postgres_url)) as one, closing(PostgresStore(postgres_url)) as other:
+        for number in range(3):
+            request(one, bytes([number]) * 16)
+        assert one._claims.complete
+        with pytest.raises(ZeroDivisionError), one.open_write():
+            raise ZeroDivisionError
+        request(other, b"x" * 16)
+        with one.open_write() as writer:
+            found = [read_claim(writer, name) for name in (b"\0" * 16, b"x" * 16, b"y" * 16)]
+        assert [None if claim is None else claim.first for claim in found] == [1, 4, None]

@@ -6,9 +6,12 @@ import random
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import pytest
+from tests.stores.sqlite.own import own_event
 
 import everlog
 from everlog.catalog.catalog import Catalog
@@ -18,6 +21,7 @@ from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.stores.sqlite.tail import Tail
 from everlog.testing.builders import seal_any
 from everlog.testing.filling import append
 
@@ -104,3 +108,26 @@ def test_a_filtered_read_does_not_pass_over_what_came_meanwhile(tmp_path: Path) 
             assert [recorded.position for recorded in seen] == [
                 recorded.position for recorded in log.read(upto=upto) if query.matches(recorded)
             ]
+
+
+def test_a_handle_that_writes_alone_reads_the_newest_events_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write would take longer otherwise, up to the thousand events that the index waits for."""
+    forgotten: list[Tail] = []
+    real = Tail.forget
+
+    def forget(self: Tail) -> None:
+        forgotten.append(self)
+        real(self)
+
+    with closing(SqliteStore(tmp_path / "log.db")) as store, closing(SqliteStore(tmp_path / "log.db")) as other:
+        own_event(store)
+        own_event(store)
+        monkeypatch.setattr(Tail, "forget", forget)
+        own_event(store)
+        assert forgotten == []
+        own_event(other)
+        own_event(store)
+        assert store._tail not in forgotten
+        assert store.head() == 5

@@ -215,7 +215,8 @@ def test_a_build_that_moves_on_while_it_is_compared_is_compared_again(
     say(log, 1)
     handle = log.view(Said)
     handle.catch_up()
-    real, rounds = rebuilding._differing, []
+    real = rebuilding._differing
+    rounds: list[int] = []
 
     def differing(*given: Any) -> Any:
         rounds.append(len(rounds))

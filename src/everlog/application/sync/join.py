@@ -13,7 +13,7 @@ from everlog import wiring
 from everlog.application.folder.create import CreatedLog, create_log
 from everlog.application.folder.settings import change_setting
 from everlog.application.sync.assisted import Used, begin_with_snapshots, check_by_replay
-from everlog.application.sync.node import location_of, node_of
+from everlog.application.sync.node import follow_forgets, location_of, node_of
 from everlog.application.sync.peers import add_peer
 from everlog.application.sync.places import http_peer
 from everlog.errors import Conflict, NotAuthorized
@@ -91,7 +91,7 @@ def join(
 def _sync(log: Log, folder: Path, peer: HttpPeer, heads: Heads) -> tuple[Synced, list[Used]]:
     """Fetch everything, first what the snapshots of the peer cover if they can be used."""
     location, actor = location_of(folder), f"peer:{peer.node or 'unknown'}"
-    node, settings = node_of(log, location), location.settings().settings
+    node, settings = node_of(log, location, on_forgotten=lambda: None), location.settings().settings
     used: list[Used] = []
     pinned = pinned_keys(settings.authors)
     if heads.shares and pinned:
@@ -100,6 +100,7 @@ def _sync(log: Log, folder: Path, peer: HttpPeer, heads: Heads) -> tuple[Synced,
     done = node.sync_with(peer, peer=actor)
     if used:
         done = msgspec.structs.replace(done, received_count=done.received_count + before)
+    follow_forgets(log, location, joined=True)  # at the end: of most of them it has nothing
     return done, check_by_replay(log, used)
 
 

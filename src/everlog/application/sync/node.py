@@ -28,10 +28,10 @@ def node_of(log: Log, location: Location, *, on_forgotten: Callable[[], None] | 
     )
 
 
-def follow_forgets(log: Log, location: Location) -> None:
+def follow_forgets(log: Log, location: Location, *, joined: bool = False) -> None:
     """Follow the forgets of other nodes, if the settings say so."""
     if location.settings().settings.follow_forgets:
-        follow_pending(log, lambda: owned_by(location))
+        follow_pending(log, lambda: owned_by(location), joined=joined)
 
 
 def location_of(folder: Path) -> Location:

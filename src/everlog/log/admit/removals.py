@@ -52,7 +52,7 @@ class Removals:
         self._counts = counts
         self._cannot_wait = cannot_wait
         self._found: dict[tuple[str, Place], list[_Record]] | None = None
-        self._coming: set[bytes] = set()
+        self._coming: dict[bytes, Event] = {}
         self._recorded: set[bytes] = set()
 
     def lists(self, kind: str, place: Place) -> bool:
@@ -65,22 +65,26 @@ class Removals:
         return min(found, key=lambda record: record.id, default=None)
 
     def assume_all(self) -> None:
-        """Take every record that came or waits for one that is going to be recorded."""
-        self._coming = {record.hash for records in self._all().values() for record in records}
+        """Take every record that came or waits for one that is going to be recorded, and whose author may remove:
+        the right to it may be behind what it removed."""
+        self._coming = {record.hash: record.event for records in self._all().values() for record in records}
+        self._coming.pop(b"", None)  # what is recorded
 
     def keep(self, reached: Collection[bytes]) -> bool:
-        """Assume only those that the chains reach; return whether these are all that were assumed."""
-        before = len(self._coming)
-        self._coming.intersection_update({*reached, *self._recorded, b""})
+        """Assume only those that the chains reach and that count; return whether these are all that were assumed."""
+        before, there = len(self._coming), {*reached, *self._recorded}
+        self._coming = {hash: one for hash, one in self._coming.items() if hash in there and self._counts(one)}
         return len(self._coming) == before
 
     def now_recorded(self, hashes: Iterable[bytes]) -> None:
         self._recorded.update(hashes)
 
     def _holds(self, record: _Record, place: Place) -> bool:
+        if record.hash in self._coming:
+            return True
         if not self._counts(record.event):
             return False
-        if not record.hash or record.hash in self._coming or record.hash in self._recorded:
+        if not record.hash or record.hash in self._recorded:
             return True
         return record.event.origin == place[0] and self._cannot_wait(record.event)
 

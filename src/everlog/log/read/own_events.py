@@ -22,6 +22,11 @@ class OwnEvents:
         self._within = within
 
     @property
+    def whole(self) -> Stored:
+        """The log with everything that is hidden here."""
+        return self._stored
+
+    @property
     def identity(self) -> Identity:
         return self._stored.identity
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from everlog.core.event import START, Position, Purge, Purged
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset, proof_of, proof_of_purge, scopes_touch
 from everlog.errors import Damaged
+from everlog.log.read.own_events import OwnEvents
 from everlog.stores.contract import Reader, Stored
 
 
@@ -38,6 +39,9 @@ def is_shared(store: Stored, cursor: Cursor, head: Position, epoch: str) -> bool
     if (cursor.epoch and cursor.epoch != epoch) or cursor.position > head:
         return False
     found = proof_at(store, cursor.position) if cursor.proof else ""
+    if not found and cursor.proof and isinstance(store, OwnEvents):
+        # The proof was given with an event that the reader may see. Somebody else's event is there now.
+        return not proof_at(store.whole, cursor.position)
     return not found or found == cursor.proof
 
 

@@ -285,7 +285,7 @@ class NameBranch(Governing, frozen=True, kw_only=True):
 
     verb = "branch"
     examples = ("branch z6MkhaXg… --actor user:ada", "branch z6MkhaXg… --upto 01M7GNA1VYFX6R4DN7FYV6RCAF")
-    example: ClassVar[dict[str, Any]] = {"node": "z6MkhaXg…"}
+    example: ClassVar[dict[str, Any]] = {"node": "z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"}
     node: Annotated[str, Meta(description="The node whose chain forked.")]
     upto: Annotated[str, Meta(description="The last event of the branch that counts.")] = ""
     reason: Why = ""

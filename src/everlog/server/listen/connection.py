@@ -48,9 +48,14 @@ class Connection(HttpToolsProtocol):
             self._front.claim(token, self.token)
             self.token = token
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a request has come."""
+        return self._receiving_since is not None and self._got_bytes
+
     def stop_receiving(self) -> None:
         """Refuse a request whose rest has not come: the server stops."""
-        if self._receiving_since is not None and self._got_bytes:
+        if self.is_receiving:
             self._refuse(
                 NotReady("the server is stopping", hint="try again: another one may answer", retry_after_s=1)
             )

@@ -32,6 +32,9 @@ from everlog.server.listen.connection import Connection
 from everlog.server.observe.loop_lag import LoopLag
 
 LOOK_S = 1.0
+GRACE_S = 0.3
+"""For requests that the system has received at the signal, and that nobody has read yet."""
+
 _EXIT_UNFINISHED = 1
 
 _logger = logging.getLogger("everlog.server")
@@ -91,9 +94,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._asked_at = self._asked_at or time.monotonic()
         self._front.phase = "draining"
-        there = set(self.server_state.tasks)
         self._app.end_streams()
-        await self._wait_for(there, part=0.2)
+        await asyncio.sleep(GRACE_S)
+        while any(one.is_receiving for one in self.connections()) and self._left_s(0.2) > 0:
+            await asyncio.sleep(0.02)
+        there = set(self.server_state.tasks)
         for connection in list(self.connections()):
             connection.stop_receiving()
         await self._wait_for(there, part=0.6)
@@ -113,9 +118,12 @@ class Server(uvicorn.Server):
 
     async def _wait_for(self, tasks: Collection[asyncio.Task[None]], *, part: float) -> None:
         """Wait until tasks have ended, at most up to this part of the time that stopping may take."""
-        left_s = self._asked_at + self._front.limits.stop_s * part - time.monotonic()
+        left_s = self._left_s(part)
         if tasks and left_s > 0:
             await asyncio.wait(tasks, timeout=left_s)
+
+    def _left_s(self, part: float) -> float:
+        return self._asked_at + self._front.limits.stop_s * part - time.monotonic()
 
 
 def _exit_now() -> None:
