@@ -48,7 +48,7 @@ class Documented:
         else:
             known = [(one.status, one.content_type.partition(";")[0]) for one in route.answers]
             assert status == 304 or (status, kind) in known, (route.name, status, kind)
-        if kind.endswith("json") and method != "HEAD" and body:
+        if kind in ("application/json", "application/problem+json") and method != "HEAD" and body:
             errors = [str(one)[:500] for one in self._schema(route, status, kind).iter_errors(json.loads(body))]
             assert errors == [], (route.name, status, errors[:2])
 

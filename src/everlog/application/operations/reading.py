@@ -49,10 +49,10 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
     problems = ("damaged", "schema_broken")
     example: ClassVar[dict[str, Any]] = {"after": "0", "kind": "note"}
 
-    after: (
-        Annotated[str, Meta(description="Continue after this cursor, with resets. None: only look.", max_length=500)]
-        | None
-    ) = None
+    after: Annotated[
+        Annotated[str, Meta(max_length=500)] | None,
+        Meta(description="Continue after this cursor, with resets. None: only look."),
+    ] = None
     from_: Annotated[int, Meta(description="Only look, from this position.", ge=0, le=2**53)] = msgspec.field(
         default=0, name="from"
     )

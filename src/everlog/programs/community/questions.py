@@ -404,7 +404,7 @@ class Chat(CommunityQuestion[Row], frozen=True, kw_only=True):
     examples = ("chats general -n 10",)
     example: ClassVar[dict[str, Any]] = {"thread": "general", "limit": 10}
     thread: Annotated[str, Meta(description="The thread, such as general.")]
-    limit: Annotated[int, Meta(ge=1, le=2**53, description="The number of messages.")] = MESSAGES
+    limit: Annotated[int, Meta(ge=1, le=1_000_000, description="The number of messages.")] = MESSAGES
 
     def find(self, log: Log, community: str) -> Row:
         found = messages(log, community, self.thread, limit=self.limit)

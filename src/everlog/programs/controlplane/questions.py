@@ -92,7 +92,7 @@ class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod"}
     columns = ("id", "status", "artifact", "requested_by", "requested_at")
     environment: Environment
-    limit: Annotated[int, Meta(ge=1, le=2**53, description="The maximum number of deploys.")] = 20
+    limit: Annotated[int, Meta(ge=1, le=1_000_000, description="The maximum number of deploys.")] = 20
 
     def answer(self, log: Log, within: str) -> list[Row]:
         at = path_of(self.environment, "environment")
@@ -143,7 +143,7 @@ class Audit(Question[list[AuditEntry]], frozen=True, kw_only=True):
     ] = None
     after: Annotated[int, Meta(ge=0, description="Continue after this position.")] = 0
     limit: Annotated[
-        Annotated[int, Meta(ge=1, le=2**53)] | None, Meta(description="The maximum number of events.")
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None, Meta(description="The maximum number of events.")
     ] = PAGE
 
     def answer(self, log: Log, within: str) -> list[AuditEntry]:

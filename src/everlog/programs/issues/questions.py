@@ -29,7 +29,7 @@ _NAMED_AT_ONCE = 100
 
 Project = Annotated[str, Meta(description="Only issues of this project and below.")]
 Reference = Annotated[str, Meta(description="The issue: its short id, its uid, or a unique prefix of that.")]
-Limit = Annotated[int, Meta(ge=1, le=2**53, description="The maximum number of issues.")]
+Limit = Annotated[int, Meta(ge=1, le=1_000_000, description="The maximum number of issues.")]
 
 
 class List(Question[list[Row]], frozen=True, kw_only=True):
