@@ -167,7 +167,9 @@ def _missing(field: str, value: Any, known: dict[str, Any], within: str) -> Any:
     """
     if field not in known or not isinstance(value, str) or field in _NOT_NAMES or in_scope(within, value):
         return value
-    return "".join("9" if char.isdigit() else "z" if char.isalpha() else char for char in value)
+    # Another letter for names of scopes: a short id of four letters must not become the same text as one of those.
+    letter = "q" if value == SCOPE or value.startswith(f"{SCOPE}/") else "z"
+    return "".join("9" if char.isdigit() else letter if char.isalpha() else char for char in value)
 
 
 _NAMES_ARE_SHARED = ("agents", "workpackages")
