@@ -144,6 +144,8 @@ class World:
             follower.lost = True
         self._start()
         self.append()
+        # A stream that begins again has nothing to send for a purge at the end of the log, so the end is an event.
+        self.log.append("thing.said", stream="note/back", scope="acme")
 
     def _stop(self) -> None:
         self.serving.close()

@@ -40,6 +40,7 @@ BYTES_PER_S = 8 * 1024 * 1024
 PAGE = 500
 RING_EVENTS, RING_BYTES = 2_000, 2 * 1024 * 1024
 QUEUE_BYTES_MAX = 1024 * 1024
+TAKEN_BYTES = 64 * 1024
 HEARTBEAT_S = 15.0
 RIGHTS_S = 2.0
 SWEEP_S = 1.0
@@ -87,14 +88,19 @@ class Client:
         self.wake()
 
     def take(self) -> bytes:
-        """Return what waits in the queue, and move the cursor after it."""
-        if not self._queue:
-            return b""
-        found = [data for data, _ in self._queue]
-        self.cursor = next((cursor for _, cursor in reversed(self._queue) if cursor is not None), self.cursor)
-        self._queue.clear()
-        self.queued_bytes = 0
-        self.active_at = time.monotonic()
+        """Return what waits in the queue, or its first part, and move the cursor after it.
+
+        A chunk is shared by all clients until it is taken: what is joined is a copy for one client, so it is short.
+        """
+        found: list[bytes] = []
+        size = 0
+        while self._queue and (not found or size + len(self._queue[0][0]) <= TAKEN_BYTES):
+            data, cursor = self._queue.popleft()
+            found.append(data)
+            size += len(data)
+            self.cursor = self.cursor if cursor is None else cursor
+        self.queued_bytes -= size
+        self.active_at = time.monotonic() if found else self.active_at
         return found[0] if len(found) == 1 else b"".join(found)
 
     def drop_queue(self) -> None:

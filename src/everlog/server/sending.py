@@ -60,24 +60,14 @@ class Sending:
         """End the connection without waiting for what was not read."""
         self._left()
         if self._transport is not None:
-            held = self._socket()
-            if (
-                held is not None
-            ):  # otherwise the kernel keeps what it has, and the caller learns nothing until it reads
-                with suppress(OSError):
-                    held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._transport.abort()
-
-    def _socket(self) -> Any:
-        held = self._transport.get_extra_info("socket")
-        return held if held is not None and held.family in (socket.AF_INET, socket.AF_INET6) else None
+            cut(self._transport)
 
     def begin(self) -> None:
         """Notice from now on when the caller closes the connection."""
         if self._receive is not None:
             self._watch = asyncio.create_task(self._until_gone(self._receive))
         if self._transport is not None:
-            held = self._socket()
+            held = _socket_of(self._transport)
             if held is not None:
                 with suppress(OSError):
                     held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -95,3 +85,18 @@ class Sending:
         if not self.gone:
             self.gone = True
             self.on_gone()
+
+
+def cut(transport: Any) -> None:
+    """End a connection at once. Without SO_LINGER 0 the kernel keeps what it has, and a caller that does not read
+    learns nothing."""
+    held = _socket_of(transport)
+    if held is not None:
+        with suppress(OSError):
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
+def _socket_of(transport: Any) -> Any:
+    held = transport.get_extra_info("socket")
+    return held if held is not None and held.family in (socket.AF_INET, socket.AF_INET6) else None

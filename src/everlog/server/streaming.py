@@ -95,21 +95,24 @@ class _Stream:
                         await client.wait()
                 if sending.gone:
                     return
-            data = client.take()  # what was given to it before a shutdown; another reason has emptied the queue
-            await sending(data + notice("bye", client.ending, client.cursor))
+            await self._send_queue(sending)  # of a shutdown: another reason has emptied the queue
+            await sending(notice("bye", client.ending, client.cursor))
         except EverlogError as error:
             problem = msgspec.json.encode(problems.problem_of(error, request_id=self._request.id))
-            await sending(client.take() + notice("bye", "failed", client.cursor, problem=problem))
+            await self._send_queue(sending)
+            await sending(notice("bye", "failed", client.cursor, problem=problem))
         finally:
             hub.remove(client)
+
+    async def _send_queue(self, sending: Sending) -> None:
+        while data := self._client.take():
+            await sending(data)
 
     async def _catch_up(self, sending: Sending) -> None:
         """Send pages until the client has joined the live end, or ends."""
         client, hub = self._client, self._hub
         while not client.ending and not sending.gone:
-            data = client.take()
-            if data:
-                await sending(data)
+            await self._send_queue(sending)
             read, self._first = self._first, None
             if read is None:
                 read = await self._service.run(self._reading.after, client.cursor, limit=PAGE)

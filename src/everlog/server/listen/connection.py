@@ -22,6 +22,7 @@ from everlog.errors import BadRequest, EverlogError, HeadersTooLarge, NotReady, 
 from everlog.server.answers import problem_response
 from everlog.server.app import CONNECTION
 from everlog.server.listen.front import Front
+from everlog.server.sending import cut
 
 
 class Connection(HttpToolsProtocol):
@@ -98,7 +99,7 @@ class Connection(HttpToolsProtocol):
 
     def _cut(self, reason: str) -> None:
         self._front.metrics.connections_cut.add(reason)
-        self.transport.abort()
+        cut(self.transport)
 
     # ---- what uvicorn calls
 
