@@ -10,9 +10,9 @@ from pathlib import Path
 
 from everlog.application.operations.registry import operations
 from everlog.programs import TYPES
-from everlog.server.openapi import ABOUT_LOG, ALWAYS, WITH_BODY, WITH_TOKEN, codes_of
-from everlog.server.route import Route
-from everlog.server.table import routes
+from everlog.server.routes.openapi import ABOUT_LOG, ALWAYS, WITH_BODY, WITH_TOKEN, codes_of
+from everlog.server.routes.route import Route
+from everlog.server.routes.table import routes
 from everlog.wire.problems import every_error, status_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"

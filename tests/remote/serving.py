@@ -17,7 +17,7 @@ from tests.server.serving import Serving
 
 import everlog
 from everlog.server.app import App
-from everlog.server.route import Role
+from everlog.server.routes.route import Role
 
 AnyLog = everlog.Log | everlog.RemoteLog
 

@@ -12,7 +12,7 @@ from everlog.programs.command import By, Command, Question
 from everlog.programs.operations import Operation, operations
 from everlog.remote import calls
 from everlog.remote.calls import Reply
-from everlog.server.route import is_repeatable
+from everlog.server.routes.route import is_repeatable
 
 
 def _given(operation: Operation) -> Any:

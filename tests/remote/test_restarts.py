@@ -11,7 +11,7 @@ from tests.remote.serving import Process
 
 import everlog
 from everlog import Recorded, Reset
-from everlog.server.tokens import Tokens
+from everlog.server.callers.tokens import Tokens
 
 
 @pytest.fixture

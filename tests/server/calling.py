@@ -9,7 +9,7 @@ import httpx2
 from tests.server.documented import documented
 
 from everlog.server.app import App
-from everlog.server.route import Role
+from everlog.server.routes.route import Role
 
 
 class Calls:

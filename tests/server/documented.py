@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema_rs
 
 from everlog.errors import NoSuchRoute, WrongMethod
-from everlog.server.openapi import codes_of, document
-from everlog.server.route import Route
-from everlog.server.routing import Table
+from everlog.server.routes.openapi import codes_of, document
+from everlog.server.routes.route import Route
+from everlog.server.routes.routing import Table
 
 _KNOWN: dict[tuple[str, ...], Documented] = {}
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from everlog.log.log import Log
 from everlog.server.app import App
-from everlog.server.route import Role
+from everlog.server.routes.route import Role
 from everlog.server.serve import make_app
 
 READY_S = 10.0

@@ -18,9 +18,9 @@ from everlog.application.operations.registry import operations
 from everlog.programs import TYPES
 from everlog.programs.operations import Operation
 from everlog.server.app import App
-from everlog.server.route import Route
+from everlog.server.routes.route import Route
+from everlog.server.routes.table import routes
 from everlog.server.serve import make_app
-from everlog.server.table import routes
 
 __all__ = ["everlog", "place"]
 

@@ -18,10 +18,10 @@ from tests.support.put_back import KINDS, Place, places
 
 from everlog.application.events.reading import Read, Reading
 from everlog.core.query import EVERYTHING, Cursor, Query
-from everlog.server import hub, streaming
-from everlog.server.frames import Frame, frames_of
-from everlog.server.hub import Hub
-from everlog.server.tokens import Tokens
+from everlog.server.callers.tokens import Tokens
+from everlog.server.events import hub, streaming
+from everlog.server.events.frames import Frame, frames_of
+from everlog.server.events.hub import Hub
 
 SHORT, LONG = 3, 100
 STEPS = 25

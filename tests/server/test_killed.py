@@ -20,7 +20,7 @@ from tests.server.key_client import send
 from tests.server.running import Running, new_log, start
 
 import everlog
-from everlog.server.tokens import Tokens
+from everlog.server.callers.tokens import Tokens
 
 LINE = re.compile(r"(\d+) (\d+) ([0-9a-f]{64})\n")
 UNLIMITED = {"EVERLOG_REQUESTS_PER_SECOND": "0"}

@@ -47,7 +47,7 @@ def add_command(
     Example:
       everlog hooks add https://ci.example/hook --type deploy.finished --scope acme
     """
-    from everlog.server.hooks import HookSecrets, add_hook
+    from everlog.server.hooks.hook import HookSecrets, add_hook
 
     log = session.log()
     hook = add_hook(log, url, name=name, types=types, kind=kind, scope=scope, private=private, by=log.actor)
@@ -69,7 +69,7 @@ def list_command(session: Session) -> None:
     Example:
       everlog hooks list
     """
-    from everlog.server.hooks import hooks_of
+    from everlog.server.hooks.hook import hooks_of
 
     found = list(hooks_of(session.log()))
     cells = {"types": lambda hook: ", ".join(hook.types)}
@@ -87,7 +87,7 @@ def remove_command(session: Session, name: str) -> None:
     Example:
       everlog hooks remove ci-example
     """
-    from everlog.server.hooks import remove_hook
+    from everlog.server.hooks.hook import remove_hook
 
     remove_hook(session.log(), name)
     session.out.answer(Answer.of_row(name, {"name": name}, lines=[safe(f"removed {name}")]))
@@ -104,7 +104,7 @@ def secret_command(session: Session, name: str) -> None:
     Example:
       everlog hooks secret ci-example
     """
-    from everlog.server.hooks import HookSecrets, hook_named
+    from everlog.server.hooks.hook import HookSecrets, hook_named
 
     secret = HookSecrets(session.keys_path()).of(hook_named(session.log(), name))
     session.out.answer(Answer.of_row(name, {"name": name, "secret": secret}, lines=[f"secret {secret}"]))
@@ -121,7 +121,7 @@ def replay_command(session: Session, name: str) -> None:
     Example:
       everlog hooks replay ci-example
     """
-    from everlog.server.hooks import replay
+    from everlog.server.hooks.hook import replay
 
     log = session.log()
     count = replay(log, name, by=log.actor)
@@ -139,7 +139,7 @@ def run_command(session: Session) -> None:
     Example:
       everlog hooks run
     """
-    from everlog.server.hook_delivery import Deliveries
+    from everlog.server.hooks.delivery import Deliveries
 
     sending = Deliveries(session.log(), session.keys_path())
     session.when_stopped = "stopped; what was not acknowledged is sent again next time"

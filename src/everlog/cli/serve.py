@@ -45,7 +45,7 @@ def serve_command(
       everlog serve --also archive=sqlite:/srv/archive.db
       everlog serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name log.example
     """
-    from everlog.server.hook_delivery import Deliveries
+    from everlog.server.hooks.delivery import Deliveries
     from everlog.server.listen.front import Front
     from everlog.server.listen.holder import sole_server
     from everlog.server.observe.json_logs import logging_as_json

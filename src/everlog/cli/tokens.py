@@ -49,7 +49,7 @@ def new_command(session: Session, name: str, acts_as: str, role: Any, scope: str
     Example:
       everlog tokens new ci --actor service:ci --role append --scope acme/shop --expires 30d
     """
-    from everlog.server.tokens import Tokens
+    from everlog.server.callers.tokens import Tokens
 
     secret = Tokens(session.log()).new(name, actor=acts_as, role=role, within=scope, expires_at=expires)
     facts = {"name": name, "token": secret}
@@ -71,7 +71,7 @@ def list_command(session: Session) -> None:
     """
     import msgspec
 
-    from everlog.server.tokens import Tokens
+    from everlog.server.callers.tokens import Tokens
 
     found = Tokens(session.log()).every()
     data = [{**msgspec.to_builtins(one), "scope": one.within} for one in found]
@@ -90,7 +90,7 @@ def revoke_command(session: Session, name: str) -> None:
     Example:
       everlog tokens revoke ci
     """
-    from everlog.server.tokens import Tokens
+    from everlog.server.callers.tokens import Tokens
 
     Tokens(session.log()).revoke(name)
     session.out.answer(Answer.of_row(name, {"name": name}, lines=[safe(f"revoked {name}")]))
@@ -107,7 +107,7 @@ def rotate_command(session: Session, name: str) -> None:
     Example:
       everlog tokens rotate ci
     """
-    from everlog.server.tokens import Tokens
+    from everlog.server.callers.tokens import Tokens
 
     secret = Tokens(session.log()).rotate(name)
     session.out.answer(Answer.of_row(secret, {"name": name, "token": secret}, lines=[f"token {secret}"]))

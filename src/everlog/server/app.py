@@ -25,15 +25,15 @@ from everlog.errors import (
     WrongContentType,
     WrongMethod,
 )
-from everlog.server.answers import defect_response, problem_response
-from everlog.server.auth import caller_of
+from everlog.server.callers.auth import caller_of
+from everlog.server.events.sending import Gone, Sending
 from everlog.server.listen.front import Front
 from everlog.server.listen.hosts import require_known_host
 from everlog.server.observe.current import CURRENT, Current
 from everlog.server.observe.tracing import read_traceparent, span
-from everlog.server.route import NOBODY, Caller, Request, Response, Route, Streamed
-from everlog.server.routing import Table
-from everlog.server.sending import Gone, Sending
+from everlog.server.routes.answers import defect_response, problem_response
+from everlog.server.routes.route import NOBODY, Caller, Request, Response, Route, Streamed
+from everlog.server.routes.routing import Table
 from everlog.server.service import Service
 from everlog.wire.problems import HINTS
 

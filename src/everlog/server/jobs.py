@@ -14,8 +14,8 @@ import msgspec
 
 from everlog.core.ids import new_id
 from everlog.errors import EverlogError, LogClosed, NotFound, TooManyRequests
-from everlog.server.answers import defect_problem, problem_for
-from everlog.server.route import Answer, Policy, Request, Response, Route
+from everlog.server.routes.answers import defect_problem, problem_for
+from everlog.server.routes.route import Answer, Policy, Request, Response, Route
 from everlog.wire.problems import Problem
 
 RUNNING_MAX = 2

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from everlog.errors import EverlogError
-from everlog.server.route import Answer, Body, Policy, Request, Response, Route
+from everlog.server.routes.route import Answer, Body, Policy, Request, Response, Route
 from everlog.sync.carriers.http_messages import BYTES, JSON, PREFIX, content_type, method_of, problem_of
 from everlog.sync.carriers.http_server import Asker
 from everlog.sync.exchange import EVENTS, HEADS, KEYS, RANGES, REQUESTS, VIEWS, WANTS

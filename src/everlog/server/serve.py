@@ -24,13 +24,13 @@ from everlog.server.listen.hosts import is_loopback
 from everlog.server.listen.limits import Limits
 from everlog.server.listen.stopping import Server
 from everlog.server.observe.log_facts import LogFacts
+from everlog.server.routes.table import routes
 from everlog.server.service import Service
-from everlog.server.table import routes
 from everlog.settings import Settings
 from everlog.store_urls import without_password
 
 if TYPE_CHECKING:
-    from everlog.server.oidc import Oidc
+    from everlog.server.callers.oidc import Oidc
     from everlog.sync.exchange import Node
 
 _FILES_BESIDE = 100
@@ -95,7 +95,7 @@ def app_of(
     """Return the application over logs, by name, with the settings of the first."""
     oidc = None
     if settings.oidc_issuer:
-        from everlog.server.oidc import Oidc, OidcSettings
+        from everlog.server.callers.oidc import Oidc, OidcSettings
 
         given = {field: getattr(settings, f"oidc_{field}") for field in OidcSettings.__struct_fields__}
         oidc = Oidc(OidcSettings(**given))

@@ -13,17 +13,17 @@ from everlog.application.events.texts import Texts
 from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
-from everlog.server.auth import Callers
-from everlog.server.hub import Hub
+from everlog.server.callers.auth import Callers
+from everlog.server.callers.tokens import Tokens
+from everlog.server.events.hub import Hub
 from everlog.server.jobs import Jobs
 from everlog.server.listen.front import Front
 from everlog.server.observe.log_facts import LogFacts
 from everlog.server.observe.writes import WriteMeter
-from everlog.server.tokens import Tokens
 from everlog.sync.exchange import Node
 
 if TYPE_CHECKING:
-    from everlog.server.oidc import Oidc
+    from everlog.server.callers.oidc import Oidc
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from tests.server.running import NOTE, new_log, request, running
 
 import everlog
 from everlog.errors import InvalidSettings
+from everlog.server.callers.tokens import Tokens
 from everlog.server.serve import Listen
-from everlog.server.tokens import Tokens
 
 
 def refused(log: str, *options: str) -> dict[str, str]:

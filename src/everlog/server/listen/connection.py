@@ -19,10 +19,10 @@ from uvicorn.server import ServerState
 
 from everlog.core.ids import new_id
 from everlog.errors import BadRequest, EverlogError, HeadersTooLarge, NotReady, RequestTimedOut
-from everlog.server.answers import problem_response
 from everlog.server.app import CONNECTION
+from everlog.server.events.sending import cut
 from everlog.server.listen.front import Front
-from everlog.server.sending import cut
+from everlog.server.routes.answers import problem_response
 
 
 class Connection(HttpToolsProtocol):

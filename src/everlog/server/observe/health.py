@@ -16,7 +16,7 @@ from everlog.application.checks.doctor import FREE_BYTES_FAIL
 from everlog.errors import EverlogError, NotReady
 from everlog.log.log import Log
 from everlog.server.observe.metrics import CONTENT_TYPE
-from everlog.server.route import Answer, Policy, Request, Response, Route
+from everlog.server.routes.route import Answer, Policy, Request, Response, Route
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):

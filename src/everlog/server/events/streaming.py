@@ -1,0 +1,148 @@
+"""`GET /v1/events/stream`: events as they are recorded, as Server-Sent Events. `frames` has their form.
+
+A stream reads pages from its cursor until the hub's ring has the rest, and is then given chunks of the hub. Pages and
+chunks are checked for resets by the same function as `GET /v1/events`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from everlog.application.events.reading import Read, Reading
+from everlog.application.operations.fields import Filter as Filter
+from everlog.core.query import Cursor
+from everlog.errors import CursorConflict, EverlogError, Unavailable
+from everlog.server.callers.auth import caller_of
+from everlog.server.events.frames import frames_of, notice
+from everlog.server.events.hub import Allowed, Client
+from everlog.server.events.sending import Sending
+from everlog.server.routes.route import SSE, Answer, Policy, Request, Response, Route, Streamed, read_query
+from everlog.wire import problems
+
+PAGE = 500
+
+
+class StreamQuery(Filter, frozen=True, kw_only=True):
+    """The query string of a stream."""
+
+    after: Annotated[str | None, msgspec.Meta(description="Begin after this cursor; without it, at the start.")] = (
+        None
+    )
+
+
+async def stream(request: Request) -> Response | Streamed:
+    asked: StreamQuery = read_query(request, StreamQuery)
+    last_id = request.header("last-event-id")
+    if asked.after is not None and last_id:
+        raise CursorConflict(
+            "both after and Last-Event-ID are given",
+            why="each names a cursor to continue from",
+            hint="leave after out when a stream is continued",
+        )
+    cursor = Cursor.of(last_id or asked.after or "0")
+    service = request.service
+    if service.hub.closing:
+        raise Unavailable("the server is stopping", hint="try again in a moment")
+    reading = Reading(service.log, asked.query(), request.caller.within)
+    # The first page is read before the answer begins: what is wrong then is still a problem document.
+    first = await service.run(reading.after, cursor, limit=PAGE)
+    return Streamed(
+        _Stream(request, reading, first).run,
+        content_type=f"{SSE}; charset=utf-8",
+        headers=[("cache-control", "no-store"), ("x-accel-buffering", "no")],
+    )
+
+
+def still_allowed(request: Request) -> Allowed:
+    """Return a check whether the caller of a request would still be allowed to send it."""
+
+    async def check() -> bool:
+        try:
+            return await caller_of(request.service, request.method, request.headers) == request.caller
+        except EverlogError:
+            return False
+
+    return check
+
+
+class _Stream:
+    """One open stream."""
+
+    def __init__(self, request: Request, reading: Reading, first: Read) -> None:
+        self._request = request
+        self._service = request.service
+        self._hub = request.service.hub
+        self._reading = reading
+        self._first: Read | None = first
+        self._client = Client(reading, still_allowed(request))
+
+    async def run(self, sending: Sending) -> None:
+        client, hub = self._client, self._hub
+        sending.on_gone = client.wake
+        hub.add(client)
+        try:
+            await sending(b": welcome\n\n")  # the headers alone may wait in a proxy
+            while not client.ending:
+                await self._catch_up(sending)
+                while client.live and not sending.gone:
+                    data = client.take()
+                    if data:
+                        await sending(data)
+                    else:
+                        await client.wait()
+                if sending.gone:
+                    return
+            await self._send_queue(sending)  # of a shutdown: another reason has emptied the queue
+            await sending(notice("bye", client.ending, client.cursor))
+        except EverlogError as error:
+            problem = msgspec.json.encode(problems.problem_of(error, request_id=self._request.id))
+            await self._send_queue(sending)
+            await sending(notice("bye", "failed", client.cursor, problem=problem))
+        finally:
+            hub.remove(client)
+
+    async def _send_queue(self, sending: Sending) -> None:
+        while data := self._client.take():
+            await sending(data)
+
+    async def _catch_up(self, sending: Sending) -> None:
+        """Send pages until the client has joined the live end, or ends."""
+        client, hub = self._client, self._hub
+        while not client.ending and not sending.gone:
+            await self._send_queue(sending)
+            read, self._first = self._first, None
+            if read is None:
+                read = await self._service.run(self._reading.after, client.cursor, limit=PAGE)
+            page = read.page
+            if page.events:
+                frames = frames_of(page, read.knows, self._service.log.identity)
+                text = await self._service.run(lambda: b"".join([frame.data for frame in frames]))  # noqa: B023
+                await sending(text)
+            client.advance(read)
+            if page.reset is not None:
+                hub.resets_sent += 1
+                await sending(notice("reset", page.reset.reason, page.reset.cursor))
+            elif hub.join(client):
+                return
+            elif read.at_end:
+                await client.wait()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/events/stream",
+        name="events.stream",
+        about="Follow the log: events after a cursor and then new ones, as Server-Sent Events.",
+        policy=Policy(role="read", scope="within"),
+        call=stream,
+        query=StreamQuery,
+        answers=(Answer(status=200, about="A stream of events.", type=Mapping[str, Any], content_type=SSE),),
+        problems=("invalid_field", "cursor_conflict", "damaged", "schema_broken"),
+        headers=("Last-Event-ID",),
+        example="/v1/events/stream?kind=note",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Webhooks: events are sent to addresses."""
