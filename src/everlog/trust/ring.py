@@ -459,7 +459,7 @@ class KeyRing:
 
 
 def wrapped_for(folder: Path, files: Files | None = None) -> list[str]:
-    """Return the keys of the node that can open the ring in a folder; none if there is no ring, or it needs none."""
+    """Return the keys of the node that can open the ring in a folder; nothing if there is none, or none is needed."""
     files, path = files or DiskFiles(), folder / "secret"
     if not files.exists(path):
         return []

@@ -216,7 +216,7 @@ class RefusalObject(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     refused_at: datetime
     context: dict[str, Any]
-    scope: str
+    scope: str | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, refusal: Refusal) -> RefusalObject:
