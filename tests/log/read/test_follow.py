@@ -287,3 +287,29 @@ def test_a_signal_may_wake_the_thread_that_it_interrupts() -> None:
         [sys.executable, "-c", _WOKEN_BY_A_SIGNAL], capture_output=True, text=True, timeout=30, check=True
     )
     assert ended.stdout.strip() == "True"
+
+
+def test_a_follower_at_the_head_sleeps_between_two_looks(log: Log) -> None:
+    """Else it would keep a processor busy for as long as nothing happens."""
+    log.append("thing.said", stream="thing/1")
+    looks: list[float] = []
+
+    class Sleepy(Waiters):
+        slept = 0
+
+        def wait(self, seen_commits: int, timeout_s: float) -> None:
+            self.slept += 1
+
+    waiters = Sleepy()
+
+    def head() -> Any:
+        looks.append(time.monotonic())
+        return log.head()
+
+    found = list(
+        follow(
+            lambda cursor, query: log.page_after(cursor, query), head, waiters, Cursor(), stop=lambda: len(looks) > 4
+        )
+    )
+    assert len(found) == 1
+    assert waiters.slept == len(looks) == 5

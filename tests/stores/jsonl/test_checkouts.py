@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,18 @@ def test_the_same_event_in_two_lines_is_one_event(path: Path) -> None:
     assert texts(store) == ["hello"]
     assert codes(store) == ["id_conflict"]
     store.close()
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_another_event_with_a_known_id_does_not_take_its_place(path: Path, at: int) -> None:
+    """G5: wherever a merge puts its line."""
+    with closing(JsonlStore(path)) as store, closing(JsonlStore(path)) as reader:
+        made = seal_any()
+        append(store, made)
+        assert texts(reader) == ["hello"]
+        insert_lines(day_files(path)[0], at, seal_any(id=made.event.id, payload={"text": "other"}))
+        for one in (reader, store):
+            assert (texts(one), codes(one)) == (["hello"], ["id_conflict"])
 
 
 def test_a_purge_leaves_no_byte_and_keeps_every_place(path: Path) -> None:

@@ -427,4 +427,5 @@ def test_a_write_that_was_undone_takes_a_new_origin_back(path: Path, tmp_path: P
                 assert (one.identity.origin, one.identity.former, one.head()) == (before, (), 1)
         write(undone=False)
         assert (store.identity.former, store.head(), other.head()) == ((before,), 2, 2)
+        assert store.identity.lives == ((1, store.identity.origin),)
         assert verify(store).problems == ()
