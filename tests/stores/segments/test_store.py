@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.event import Position
 from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, IdConflict
@@ -163,3 +164,23 @@ def test_a_lone_event_whose_id_or_time_lies_before_others_is_found(tmp_path: Pat
     assert [one.event.payload["text"] for one in log.read(Query(until=early))] == ["given"]
     assert [one.event.payload["text"] for one in log.read(Query(since=early))] == ["first"]
     log.close()
+
+
+@pytest.mark.parametrize("size", [10, 2_000, 90_000])  # frames far below what is read at once, near it and above it
+def test_a_read_from_any_position_gives_what_follows_it(tmp_path: Path, size: int) -> None:
+    """Of the frame that it begins in, only what follows is decoded."""
+    count = 20 if size > 10_000 else 300
+    chain = Chain()
+    with closing(SegmentsStore(tmp_path / "log")) as store:
+        append(store, *[chain.next(stream=f"note/{n % 3}", payload={"value": f"{n}" * size}) for n in range(count)])
+        with store.open_write() as write:
+            write.purge("note/1", actor="user:a", reason="test")
+        append(store, *[chain.next(stream="note/0") for _ in range(3)])
+        whole = list(store.read())
+        for after in range(0, count + 5, 1 if size == 10 else 11):
+            found = list(store.read(after=Position(after)))
+            assert found == [record for record in whole if record.position > after]
+            first = found[:1]
+            assert [record.event.previous for record in first] == [
+                record.event.previous for record in whole if record.position > after
+            ][:1]
