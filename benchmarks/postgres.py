@@ -321,7 +321,7 @@ def compare(
     asked = [
         *((f"batch of {size}", side, "bare COPY", 0.7) for size in (100, 1000) for side in ("store", "log")),
         ("8 threads", "log", "eventsourcing", 5.0),
-        *([("8 threads", "log", "Message DB", 3.0)] if message_db is not None else []),
+        *([("8 threads", "log", "Message DB", 2.0)] if message_db is not None else []),
     ]
     return [
         Figure(
