@@ -11,11 +11,13 @@ from random import Random
 from benchmarks.bench.events import CATALOG, Pool, chunks, fields
 from benchmarks.bench.floors import require_count
 from benchmarks.bench.rounds import Meter, Sample, timed, timed_each, timed_threads
+from msgspec.structs import replace
 
 from everlog import aio, wiring
 from everlog.core.event import Event, whole
-from everlog.core.query import EVERYTHING, Query
+from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.log.log import Log
+from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.write.draft import Draft
 
 BATCH = 100
@@ -102,6 +104,15 @@ class Ours:
 
     def read_type(self, type: str, events: int, *, times: int) -> Sample:
         return self._read(Query(types=frozenset([type])), events, times=times)
+
+    def pages(self, *, times: int, checked: bool) -> Sample:
+        """All pages of the filling that begin at a cursor, with the check of the cursor's proof or without it."""
+        cursors: list[Cursor] = []
+        page = self.log.page_after()
+        while page.next_cursor.position < self._filled - PAGE_LIMIT:
+            cursors.append(page.next_cursor if checked else replace(page.next_cursor, proof=""))
+            page = self.log.page_after(page.next_cursor)
+        return timed_each(PAGE_LIMIT, [partial(self.log.page_after, cursor) for cursor in cursors * times])
 
     def verify(self) -> Sample:
         """Everything that is in the log by now. A log that does not verify makes every other figure worthless."""

@@ -28,6 +28,7 @@ from benchmarks.bench.straight_line import StraightLine
 
 from everlog.core.codec import event_object
 from everlog.core.event import Event
+from everlog.log.read.pages import PAGE_LIMIT
 
 ONE_WRITER = "one writer"
 THREADS = "8 threads"
@@ -43,6 +44,7 @@ READ_RARE_TYPE = "read a rare type"
 VERIFY = "verify"
 BY_ID = "one event by id"
 BYTES = "bytes per event"
+CURSOR = "check of a cursor"
 
 _IN_TURN = ("segments", "sqlite")
 JSON_BYTES = 480
@@ -71,7 +73,7 @@ MUSTS: dict[str, dict[str, dict[str, float]]] = {
 }
 CPU_MUSTS = {"segments": 0.60, "sqlite": 0.47}
 BYTES_MUSTS = {"segments": 320 / JSON_BYTES, "sqlite": 450 / JSON_BYTES, "jsonl": 700 / JSON_BYTES}
-VERIFY_MUST, BY_ID_MUST = 0.25, 3.0
+VERIFY_MUST, BY_ID_MUST, CURSOR_MUST = 0.25, 3.0, 1.03
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +146,9 @@ def run_benchmark(
             [Contest(measure.name, measure.sides) for measure in measures], rounds=rounds, progress=progress
         )
         return [
-            *_rates([measure for measure in measures if measure.name not in (VERIFY, BY_ID)], results, arena.peers),
+            *_rates(
+                [measure for measure in measures if measure.name not in (VERIFY, BY_ID, CURSOR)], results, arena.peers
+            ),
             *_own_ratios(results, arena),
         ]
 
@@ -287,6 +291,11 @@ def _reads(arena: _Arena) -> list[_Measure]:
             f"{store} alone": partial(log.by_id, arena.alone[store]),
         }
         verify |= {f"{store} verify": log.verify, f"{store} replay": log.read_to_head}
+    pages: dict[str, Job] = {
+        f"{store} {side}": partial(logs[store].pages, times=sizes.reads, checked=side == "checked")
+        for store in STORES
+        for side in ("checked", "unchecked")
+    }
     return [
         _Measure(
             REPLAY,
@@ -319,6 +328,7 @@ def _reads(arena: _Arena) -> list[_Measure]:
         ),
         _Measure(VERIFY, verify, ""),
         _Measure(BY_ID, by_id, ""),
+        _Measure(CURSOR, pages, ""),
     ]
 
 
@@ -385,6 +395,20 @@ def _own_ratios(results: dict[str, Rounds], arena: _Arena) -> Iterator[Figure]:
             must=BY_ID_MUST,
             at_most=True,
             note="time of one written in a batch of 1000 / of one written alone; at most",
+        )
+    for store in STORES:
+        rounds = results[CURSOR]
+        yield plain_figure(
+            CURSOR,
+            store,
+            "unchecked",
+            cpu_ratio(rounds, f"{store} checked", f"{store} unchecked"),
+            unit="µs",
+            ours=PAGE_LIMIT * median([samples[f"{store} checked"].cpu_us for samples in rounds]),
+            other=PAGE_LIMIT * median([samples[f"{store} unchecked"].cpu_us for samples in rounds]),
+            must=CURSOR_MUST,
+            at_most=True,
+            note=f"processor time of a page of {PAGE_LIMIT} after a cursor / after a bare position; at most",
         )
     for store in _IN_TURN:
         rounds = results[VERIFY]

@@ -52,6 +52,7 @@ ROWS = {
     "read a rare type": TWO,
     "bytes per event": STORES,
     "one event by id": TWO,
+    "check of a cursor": STORES,
     "verify": TWO,
 }
 

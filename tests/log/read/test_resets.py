@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from everlog.consumers.group import Group
 from everlog.consumers.group_state import read_progress
 from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Query, Reset, proof_of
+from everlog.core.query import POSITION_MAX, Cursor, Query, Reset, proof_of
 from everlog.log.log import Log
 from everlog.log.read.resets import proof_at
+from everlog.log.write.draft import Draft
+from everlog.stores.contract import ReadsPieces
 from everlog.views.builtin import Streams
 
 MakeLog = Callable[..., Log]
@@ -229,3 +232,53 @@ def test_the_proof_of_a_position_stays_when_its_event_is_purged(
         assert len(set(before)) == 5
         assert proof_at(log.stored, log.head()) not in ("", *before)
         assert proof_at(log.stored, Position(log.head() + 1)) == ""
+
+
+def batch_of(text: str, count: int) -> list[Draft]:
+    return [
+        Draft("thing.said", stream=f"thing/{number % 3}", payload={"value": f"{text}{number}"})
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 50, POSITION_MAX])
+def test_a_cursor_anywhere_in_a_batch_is_checked(restored: Restored, limit: int) -> None:
+    restored.back_up()
+    shared = restored.log.page_after(0, limit=2).next_cursor
+    restored.log.append_batch(batch_of("lost", 300))  # positions 4 to 303, in groups of at most 128
+    lost = [restored.log.page_after(0, limit=end).next_cursor for end in (4, 60, 130, 131, 132, 259, 303)]
+    going_on = [restored.log.page_after(cursor, limit=limit) for cursor in lost]
+    restored.put_back()
+    restored.log.append_batch(batch_of("new", 400))
+
+    assert [(page.reset, len(page.events)) for page in going_on] == [
+        (None, min(limit, 303 - cursor.position)) for cursor in lost
+    ]
+    for cursor in lost:
+        assert restored.log.page_after(cursor, limit=limit).reset == Reset(
+            Cursor(epoch=restored.log.identity.epoch), "restored"
+        )
+    assert restored.log.page_after(shared, limit=1).reset is None
+
+
+@pytest.mark.parametrize("position", [3, 60, 131])  # the end of a group, the middle of one, and the end of it
+def test_the_check_of_a_cursor_reads_nothing_but_the_page(
+    restored: Restored, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored.log.append_batch(batch_of("b", 300))
+    cursor = restored.log.page_after(0, limit=position).next_cursor
+    store = restored.log._store
+    reads: list[dict[str, Any]] = []
+    name = "read_pieces" if isinstance(store, ReadsPieces) else "read"
+    real = getattr(store, name)
+
+    def counted(*given: Any, **named: Any) -> Any:
+        reads.append(named)
+        return real(*given, **named)
+
+    monkeypatch.setattr(store, name, counted)
+
+    page = restored.log.page_after(cursor, limit=100)
+
+    assert [recorded.position for recorded in page.events] == list(range(position + 1, position + 101))
+    assert len(reads) == 1

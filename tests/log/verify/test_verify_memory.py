@@ -29,7 +29,7 @@ SMALL = {
     "stores.jsonl.day_files.SCAN_BYTES": 16 * 1024,
     "stores.jsonl.index.read.PAGE_ROWS": 100,
     "stores.segments.index.live_part.PART_EVENTS_MAX": 500,
-    "stores.segments.format.frames.CHUNK_BYTES": 64 * 1024,
+    "stores.segments.format.frames.CHUNK_BYTES_MAX": 64 * 1024,
 }
 
 

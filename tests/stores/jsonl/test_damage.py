@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.index import changes
+from everlog.stores.jsonl.lines import ended
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any, stamped
 from everlog.testing.filling import append, positions
@@ -53,6 +55,30 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_named(path: Path) -> None:
     assert texts(store) == ["one", "two", "three"]
     own(store)
     assert (positions(store.read()), list(store.check()), store.bad_lines()) == ([1, 2, 3, 4], [], [])
+    store.close()
+
+
+@pytest.mark.parametrize("change", ["the line", "the line and its checksum"])
+def test_a_changed_line_is_found_although_its_file_looks_unchanged(path: Path, change: str) -> None:
+    """As on a disk that fails: neither the size nor the time of the file shows it, so no reader looks again."""
+    store = JsonlStore(path)
+    for text in ("one", "two", "three"):
+        own(store, payload={"text": text})
+    assert list(store.check()) == []
+    (file,) = day_files(path)
+    before = file.stat()
+    first, second, third = file.read_bytes().splitlines(keepends=True)
+    changed = second.replace(b"two", b"TWO")
+    if change != "the line":
+        changed = ended(changed[: changed.rindex(b',"xsum"')] + b"}")
+    with file.open("r+b") as same:  # in place: the inode stays
+        same.write(first + changed + third)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    if change == "the line":
+        assert [(problem.position, problem.code) for problem in store.check()] == [(2, "line_unreadable")]
+    else:  # the next event has the hash of the line as it was
+        assert (3, "chain_broken") in [(problem.position, problem.code) for problem in verify(store).problems]
     store.close()
 
 

@@ -192,7 +192,9 @@ def no_hash(patch: pytest.MonkeyPatch) -> None:
 def no_place(patch: pytest.MonkeyPatch) -> None:
     real = frame._decode
 
-    def decode(data: memoryview, at: int, *, mark: int, offset: int, holding: Sequence[bytes] = ()) -> Any:
+    def decode(
+        data: memoryview, at: int, *, mark: int, offset: int, holding: Sequence[bytes] = (), after: int = 0
+    ) -> Any:
         body = frame.open_body(data, at)
         return None if body is None else (real(body), len(body) + frame.AROUND_BYTES)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.event import Position
 from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, IdConflict
@@ -188,3 +189,23 @@ def test_a_log_that_was_put_back_under_an_open_handle_takes_a_new_origin(tmp_pat
         own_event()
         assert (store.identity.origin != before.origin, store.identity.former) == (True, (before.origin,))
         assert store.head() == 2
+
+
+@pytest.mark.parametrize("size", [10, 2_000, 90_000])  # frames far below what is read at once, near it and above it
+def test_a_read_from_any_position_gives_what_follows_it(tmp_path: Path, size: int) -> None:
+    """Of the frame that it begins in, only what follows is decoded."""
+    count = 20 if size > 10_000 else 300
+    chain = Chain()
+    with closing(SegmentsStore(tmp_path / "log")) as store:
+        append(store, *[chain.next(stream=f"note/{n % 3}", payload={"value": f"{n}" * size}) for n in range(count)])
+        with store.open_write() as write:
+            write.purge("note/1", actor="user:a", reason="test")
+        append(store, *[chain.next(stream="note/0") for _ in range(3)])
+        whole = list(store.read())
+        for after in range(0, count + 5, 1 if size == 10 else 11):
+            found = list(store.read(after=Position(after)))
+            assert found == [record for record in whole if record.position > after]
+            first = found[:1]
+            assert [record.event.previous for record in first] == [
+                record.event.previous for record in whole if record.position > after
+            ][:1]

@@ -236,3 +236,22 @@ def test_readers_one_after_the_other_share_one_connection(path: Path, monkeypatc
         assert len(opened) <= 2
     assert len(store._idle_readers) == 2
     store.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", ',[100,1,0,["', "[100,", ',[100,1,0,[\\"', ',[100,1]],[100,1,0,["x"', '"],[100,1,0,["x","y",1,"s",1]]'],
+)
+def test_the_last_event_of_a_group_is_found_whatever_its_payload_looks_like(path: Path, text: str) -> None:
+    """It is decoded from the end of the row, where a payload may look like the beginning of a record."""
+    chain = Chain()
+    payload = {"a": text, "b": [[100, 1, 0, [text]], [100]], text: {"c": text}}
+    events = [chain.next(stream="note/1", payload=payload) for _ in range(100)]
+    store = SqliteStore(path)
+    append(store, *events)
+    for position in (1, 50, 99, 100):
+        (found,) = store.read(after=Position(position - 1), upto=Position(position))
+        assert (found.position, found.event.id) == (position, events[position - 1].event.id)
+        assert found.event.payload == payload
+        assert found.event.commitment == events[position - 1].event.commitment
+    store.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import START, Position, Recorded
-from everlog.core.query import EVERYTHING, Cursor, Page, Query, proof_of
+from everlog.core.query import EVERYTHING, POSITION_MAX, Cursor, Page, Query, proof_of
 from everlog.errors import Damaged, HistoryChanged, SchemaBroken
 from everlog.log.read.accounting import Accounting
 from everlog.log.read.resets import find_reset, newest_purge, proof_at
@@ -43,8 +43,16 @@ class OpenPage:
         # between them has a reserved position above this page, and the next page still meets it (F31).
         self.head = store.head()
         self._purged = newest_purge(store, query)
-        self._epoch = store.identity.epoch
-        self.reset = None if looking else find_reset(store, cursor, self.head, self._purged, earlier=earlier)
+        at_cursor, pieces = None, None
+        if cursor.proof and cursor.position < self.head and not looking:
+            at_cursor, pieces = _read_with_cursor(store, query, cursor.position, self.head, limit)
+        identity = store.identity
+        self._epoch = identity.epoch
+        self.reset = None
+        if not looking:
+            life = identity.life_at(cursor.position)
+            found = None if at_cursor is None else proof_of(at_cursor.event.id, life)
+            self.reset = find_reset(store, cursor, self.head, self._purged, earlier=earlier, found=found)
         self._store = store
         self._cursor = cursor
         self._last: Recorded | None = None
@@ -53,7 +61,9 @@ class OpenPage:
         self.reached = cursor.position  # the last event that was given out
         self.found: Iterator[list[Recorded]] = iter(())
         if self.reset is None and cursor.position < self.head:  # else there is nothing to read
-            self.found = _pieces(store, query, cursor.position, self.head, limit)
+            if pieces is None:
+                pieces = _read(store, query, cursor.position, self.head, limit)
+            self.found = _accounted(store, query, pieces, cursor.position, self.head, limit)
 
     def __iter__(self) -> Iterator[list[Recorded]]:
         try:
@@ -137,11 +147,35 @@ def upcast_page(
     return msgspec.structs.replace(page, events=tuple(events))
 
 
-def _pieces(store: Stored, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
+def _read_with_cursor(
+    store: Stored, query: Query, position: Position, upto: Position, limit: int
+) -> tuple[Recorded | None, Iterator[list[Recorded]] | None]:
+    """Begin the read of a page with the event at its cursor, and return that event and the page itself.
+
+    The check of a cursor then costs one more event of the same read; a read of its own would cost up to half a page.
+    (None, None) if the first event is another one: purged, damaged, or not in this query. Then both are read apart.
+    """
+    if limit >= POSITION_MAX:
+        return None, None
+    pieces = _read(store, query, Position(position - 1), upto, limit + 1)
+    try:
+        some = next(filter(None, pieces), None)
+    except (Damaged, HistoryChanged):
+        return None, None
+    if some is None or some[0].position != position:
+        return None, None
+    return some[0], filter(None, chain((some[1:],), pieces))
+
+
+def _read(store: Stored, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
     if isinstance(store, ReadsPieces):
-        pieces = store.read_pieces(query, after=after, upto=upto, limit=limit)
-    else:
-        pieces = _in_pieces(store.read(query, after=after, upto=upto, limit=limit))
+        return store.read_pieces(query, after=after, upto=upto, limit=limit)
+    return _in_pieces(store.read(query, after=after, upto=upto, limit=limit))
+
+
+def _accounted(
+    store: Stored, query: Query, pieces: Iterator[list[Recorded]], after: Position, upto: Position, limit: int
+) -> Iterator[list[Recorded]]:
     if query != EVERYTHING:
         yield from pieces
         return

@@ -18,15 +18,22 @@ from everlog.stores.contract import Reader, Stored
 
 
 def find_reset(
-    store: Stored, cursor: Cursor, head: Position, purged: Position, *, earlier: Iterable[Cursor] = ()
+    store: Stored,
+    cursor: Cursor,
+    head: Position,
+    purged: Position,
+    *,
+    earlier: Iterable[Cursor] = (),
+    found: str | None = None,
 ) -> Reset | None:
     """Return the reset that a cursor needs, if any: one, for however many purges lie between.
 
     After a restore the reader starts again: after the greatest of its `earlier` cursors that this log shares, else at
-    the start. `head` and `purged` (see `newest_purge`) are what the reader has looked at, in this order.
+    the start. `head` and `purged` (see `newest_purge`) are what the reader has looked at, in this order. `found` is
+    the proof of the cursor's position, if the reader has read it already.
     """
     epoch = store.identity.epoch
-    if not is_shared(store, cursor, head, epoch):
+    if not is_shared(store, cursor, head, epoch, found=found):
         shared = [one for one in earlier if one.proof and is_shared(store, one, head, epoch)]
         return Reset(max(shared, key=lambda one: one.position, default=Cursor(epoch=epoch)), "restored")
     if cursor.position != START and purged > max(cursor.position, cursor.knows):
@@ -34,11 +41,12 @@ def find_reset(
     return None
 
 
-def is_shared(store: Stored, cursor: Cursor, head: Position, epoch: str) -> bool:
+def is_shared(store: Stored, cursor: Cursor, head: Position, epoch: str, *, found: str | None = None) -> bool:
     """Return whether the history up to a cursor is the history of this log, as far as the cursor can prove it."""
     if (cursor.epoch and cursor.epoch != epoch) or cursor.position > head:
         return False
-    found = proof_at(store, cursor.position) if cursor.proof else ""
+    if found is None:
+        found = proof_at(store, cursor.position) if cursor.proof else ""
     if not found and cursor.proof and isinstance(store, OwnEvents):
         # The proof was given with an event that the reader may see. Somebody else's event is there now.
         return not proof_at(store.whole, cursor.position)

@@ -14,11 +14,11 @@ from operator import itemgetter
 from everlog.core.event import START, Position
 from everlog.core.text import counted
 from everlog.stores.contract import Problem
-from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan_file
+from everlog.stores.jsonl.day_files import Found, day_names, found_at, lines_of_file, other_names, read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.bad_lines import BAD, MARKER, WINDOWS, code_of
 from everlog.stores.jsonl.index.schema import HOLE, Index, id_of, key_of
-from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line
+from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line, true_checksum
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.read_only import line_numbers
 
@@ -111,10 +111,13 @@ def _look_at(folder: Folder, index: Index, name: str) -> Iterator[Problem]:
     places = {at: Position(position) for at, position in placed}
     windows = 0
     # Up to the size in the index: the log may be written meanwhile.
-    for number, found in enumerate(scan_file(folder.files, folder.events / name, stamp.size), 1):
+    for number, (at, text) in enumerate(lines_of_file(folder.files, folder.events / name, stamp.size), 1):
+        row = rows.at(at)
+        if row is not None and true_checksum(text) == row[1]:
+            continue  # it is the line that was read when the index got this row
+        found = found_at(at, text)
         place = f"events/{name} line {number}"
-        row = rows.at(found.at)
-        position = Position(row[0]) if row else places.get(found.at, START)
+        position = Position(row[0]) if row else places.get(at, START)
         if found.line is None:
             code = code_of(found.reason)
             if code == MARKER:

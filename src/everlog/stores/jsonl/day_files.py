@@ -82,17 +82,21 @@ def scan(data: bytes, start: int = 0) -> Iterator[Found]:
         end = data.find(b"\n", at)
         if end < 0:
             end = len(data)
-        text = data[at:end]
-        try:
-            line, batch = read_marked_line(text)
-            yield Found(start + at, len(text), line, batch)
-        except BadLine as error:
-            yield Found(start + at, len(text), None, None, str(error))
+        yield found_at(start + at, data[at:end])
         at = end + 1
 
 
-def scan_file(files: Files, path: Path, size: int) -> Iterator[Found]:
-    """Return every line in the first `size` bytes of a file, which is read in pieces."""
+def found_at(at: int, text: bytes) -> Found:
+    """Return the line with these bytes, without its newline, at this offset."""
+    try:
+        line, batch = read_marked_line(text)
+    except BadLine as error:
+        return Found(at, len(text), None, None, str(error))
+    return Found(at, len(text), line, batch)
+
+
+def lines_of_file(files: Files, path: Path, size: int) -> Iterator[tuple[int, bytes]]:
+    """Return every line in the first `size` bytes of a file as its offset and bytes. The file is read in pieces."""
     handle = files.open(path)
     try:
         at, rest = 0, b""
@@ -101,11 +105,12 @@ def scan_file(files: Files, path: Path, size: int) -> Iterator[Found]:
             read = files.read(handle, min(SCAN_BYTES, size - there), at=there)
             if not read:
                 break
-            data = rest + read
-            whole = data.rfind(b"\n") + 1
-            yield from scan(data[:whole], at)
-            at, rest = at + whole, data[whole:]
-        yield from scan(rest, at)
+            *whole, rest = (rest + read).split(b"\n")
+            for text in whole:
+                yield at, text
+                at += len(text) + 1
+        if rest:
+            yield at, rest
     finally:
         files.close(handle)
 

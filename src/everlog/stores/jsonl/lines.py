@@ -197,8 +197,9 @@ def event_line(
     """
     event = encoded.event
     payload = encoded.payload
+    origin, occurred_at, salt = event.origin, event.occurred_at, event.salt
     signature, path = (b"", ()) if signed else astuple(event)[_SIGNATURE : _PATH + 1]
-    follows = event.salt and (event.origin == own or commitment(event.salt, payload) == event.commitment)
+    follows = salt and (origin == own or commitment(salt, payload) == event.commitment)
     return ended(
         _encode(
             _Written(
@@ -213,22 +214,22 @@ def event_line(
                 event.id,
                 event.idempotency_key,
                 event.lamport,
-                event.occurred_at,
-                event.origin,
+                occurred_at,
+                origin,
                 event.origin_seq,
                 path,
                 msgspec.Raw(payload) if payload and payload != b"{}" else None,
                 event.previous,
-                None if received_at == event.occurred_at else received_at,
+                None if received_at == occurred_at else received_at,
                 event.request_id,
-                event.salt,
+                salt,
                 event.scope,
                 signature,
                 event.stream,
                 dict(event.tags),
                 event.type,
                 event.version,
-                via if via != event.origin else "",
+                via if via != origin else "",
             )
         )
     )

@@ -82,9 +82,13 @@ class LinesOfWrite:
         claims = self._claims.get(recorded.position, {})
         moment = self._received_at(recorded)
         event = encoded.event
-        self._lamport = max(self._lamport, event.lamport)
-        number = (event.origin, event.origin_seq)
-        group = self._groups.get(number)
+        origin = event.origin
+        if event.lamport > self._lamport:
+            self._lamport = event.lamport
+        group, signed = None, False
+        if self._signed:
+            number = (origin, event.origin_seq)
+            group, signed = self._groups.get(number), number in self._signed
         data = event_line(
             encoded,
             moment,
@@ -92,7 +96,7 @@ class LinesOfWrite:
             batch=self._batch(),
             claims=claims,
             group=group,
-            signed=number in self._signed,
+            signed=signed,
             own=self._origin,
         )
         line = EventLine(  # the members that the index needs
@@ -100,14 +104,14 @@ class LinesOfWrite:
             type=event.type,
             stream=event.stream,
             lamport=event.lamport,
-            origin=event.origin,
+            origin=origin,
             origin_seq=event.origin_seq,
             occurred_at=event.occurred_at,
             actor=event.actor,
             scope=event.scope,
             previous=event.previous,
             received_at=moment,
-            via="" if event.origin == self._origin else self._origin,
+            via="" if origin == self._origin else self._origin,
             claims=claims,
             group=group,
             xsum=checksum_of(data),

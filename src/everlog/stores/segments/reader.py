@@ -68,7 +68,7 @@ def _pieces(
 ) -> Iterator[list[Recorded]]:
     # Matching records contain one of these texts, so others need not be decoded.
     holding = [name.encode() for name in ([query.stream] if query.stream else sorted(query.types))]
-    for found in frames(state, source, stretch, after, upto, holding):
+    for found in frames(state, source, stretch, after, upto, holding, whole=False):
         yield _wanted(state, found, query, after, upto)
 
 

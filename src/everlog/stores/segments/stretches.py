@@ -76,10 +76,21 @@ def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bo
 
 
 def frames(
-    state: LogState, source: Source, stretch: Stretch, after: Position, upto: Position, holding: Sequence[bytes] = ()
+    state: LogState,
+    source: Source,
+    stretch: Stretch,
+    after: Position,
+    upto: Position,
+    holding: Sequence[bytes] = (),
+    *,
+    whole: bool = True,
 ) -> Iterator[Found]:
-    """Return the frames of a stretch. Raise at damage that covers one of these positions, known before or not."""
-    for found in steps(state, source, stretch, holding):
+    """Return the frames of a stretch. Raise at damage that covers one of these positions, known before or not.
+
+    Records that hold none of the texts of `holding` may be left out of their frames, and so may those up to `after`
+    if the frames need not be `whole`.
+    """
+    for found in steps(state, source, stretch, holding, START if whole else after):
         if isinstance(found, Found):
             yield found
         elif holds_any(found, after, upto):
@@ -91,10 +102,14 @@ def holds_any(gap: Gap, after: Position, upto: Position) -> bool:
     return gap.head > max(after, gap.before) and gap.before < upto
 
 
-def steps(state: LogState, source: Source, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Found | Gap]:
+def steps(
+    state: LogState, source: Source, stretch: Stretch, holding: Sequence[bytes] = (), after: Position = START
+) -> Iterator[Found | Gap]:
     """Return the frames of a stretch, and a gap for bytes that are not a frame."""
     mark = mark_of(state.identity.log_id, stretch.segment.number)
-    walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
+    walk = Walk(
+        source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding, after=after
+    )
     yield from walk
     if walk.tail is not TailKind.END or walk.end != stretch.end:
         yield Gap(walk.end, stretch.end, walk.head, _next_before(state, stretch))

@@ -145,6 +145,8 @@ class StoredGroup(Group):
         """Return the events at some positions, in order. Nothing else of the group is decoded."""
         if len(positions) > (self.last - self.first) // 4:
             return [recorded for recorded in self.records() if recorded.position in positions]
+        if len(positions) == 1 and self.last in positions and (last := self._last_record()) is not None:
+            return [last]
         pieces = self.pieces()
         if self.whole:
             wanted = [pieces[position - self.first] for position in sorted(positions)]
@@ -156,6 +158,23 @@ class StoredGroup(Group):
             raise BadRow(f"{UNREADABLE}: {error}") from error
         for recorded in found:
             force_setattr(recorded.event, "group", self)
+        return found
+
+    def _last_record(self) -> Recorded | None:
+        """Return the event at the last position, decoded from the end of the text: the cursor of a page is often
+        there. None if it was purged, or if its payload has the same characters as the beginning of its record.
+
+        What begins inside of a record is never taken for one: the end of a payload leaves a bracket or a quotation
+        mark too many, and is not decoded.
+        """
+        start = self.text.rfind(b",[%d," % self.last)
+        try:
+            found = _decode_record(memoryview(self.text)[start + 1 : -1])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if start < 0 or found.position != self.last:
+            return None
+        force_setattr(found.event, "group", self)
         return found
 
     def record_of(self, event_id: str) -> Recorded | None:

@@ -9,10 +9,11 @@ from binascii import Error as NotBase64
 from collections.abc import Collection
 from typing import Any
 
-from everlog.core.chain import Chain
+from everlog.core.chain import Chain, Run
 from everlog.core.event import Position, microseconds
 from everlog.files import Stamp
 from everlog.stores.contract import CLAIM_BYTES
+from everlog.stores.copied import Runs
 from everlog.stores.jsonl.index.schema import SCOPE, STREAM, TYPE, Index, key_of, put_chain
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, SignedGroup, writer_of
 
@@ -36,6 +37,7 @@ class Rows:
         self._clock = self._clock_before = index.clock()
         self._sequences: dict[int, int] = {}
         self._chains: dict[str, Chain] = {}
+        self._runs = Runs(self._chain, self._join)
         self._events: list[tuple[Any, ...]] = []
         self._ids: list[tuple[bytes | str, int]] = []
         self._filed: dict[tuple[str, str, str], tuple[int, int, int | None]] = {}
@@ -72,6 +74,7 @@ class Rows:
     def end(self) -> None:
         """Write the remaining rows."""
         self._insert_events()
+        self._runs.end()
         connection = self._connection
         if self._clock != self._clock_before:
             connection.execute("UPDATE about SET clock = ?", (self._clock,))
@@ -150,12 +153,18 @@ class Rows:
 
     def _see(self, line: EventLine | PurgedLine, digest: bytes, *, again: bool = False) -> None:
         """Add an event to the chain of its origin."""
-        chain = self._chains.get(line.origin)
-        if chain is None:
-            chain = self._index.chain(line.origin)
-        if again and chain.has(line.origin_seq):
-            return
-        self._chains[line.origin] = chain.extended(line.origin_seq, line.previous, digest, self.position)
+        if again:
+            self._runs.end()
+            if self._chain(line.origin).has(line.origin_seq):
+                return
+        self._runs.add(line.origin, line.origin_seq, line.previous, digest, self.position)
+
+    def _chain(self, origin: str) -> Chain:
+        known = self._chains.get(origin)
+        return self._index.chain(origin) if known is None else known
+
+    def _join(self, origin: str, run: Run) -> None:
+        self._chains[origin] = self._chain(origin).joined(run)
 
     def _next_sequence(self, stream: int) -> int:
         sequence = self._sequences[stream] = self._sequence(stream) + 1

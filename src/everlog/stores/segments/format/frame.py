@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -245,18 +246,21 @@ def open_body(data: memoryview, at: int = 0) -> memoryview | None:
 
 
 def decode_frame(
-    data: memoryview, at: int, *, mark: int, offset: int, holding: Sequence[bytes] = ()
+    data: memoryview, at: int, *, mark: int, offset: int, holding: Sequence[bytes] = (), after: int = 0
 ) -> tuple[Frame, int] | None:
     """Return the frame at this place of the data, which is `offset` in its segment, and its size; None if there is
     none.
 
-    With `holding`, records that hold none of these texts may be left out.
+    With `holding`, records that hold none of these texts may be left out; with `after`, those up to this position.
     """
     body = open_body(data, at)
     if body is None:
         return None
     try:
-        frame = _decode_some(body, holding) if holding else _decode(body)
+        if holding:
+            frame = _decode_some(body, holding)
+        else:
+            frame = _decode_after(body, after) if after else _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if frame.mark != mark or frame.at != offset:
@@ -272,6 +276,14 @@ def _decode_some(body: memoryview, holding: Sequence[bytes]) -> Frame:
         if any(text in data for text in holding):
             records.append(decode_record(data))
     return raw.with_records(records)
+
+
+def _decode_after(body: memoryview, after: int) -> Frame:
+    raw = decode_raw(body)
+    skipped = bisect_right(raw.records, after, key=position_of)
+    if skipped < len(raw.records) // 4:
+        return _decode(body)  # one by one the records would cost more
+    return raw.with_records([decode_record(record) for record in raw.records[skipped:]])
 
 
 def stored_events(body: bytes | memoryview) -> list[StoredEvent]:

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from everlog.core.event import Position
+from everlog.core.event import START, Position
 from everlog.stores.segments.format.frame import (
     AROUND_BYTES,
     HASH_BYTES,
@@ -28,7 +28,9 @@ from everlog.stores.segments.format.frame import (
 from everlog.stores.segments.format.source import Source
 from everlog.stores.segments.format.torn import is_torn
 
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES_FIRST = 64 * 1024
+CHUNK_BYTES_MAX = 1024 * 1024
+"""How many bytes are read at once: a page needs few, and a walk through a log soon reads many."""
 
 
 class Gap(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +67,8 @@ class Walk:
     """The frames from an offset on. `tail` and `end` are valid after the last frame, `head` at any time.
 
     `limit` is where the frames must end, if that is known; then any bytes before it that are not a frame are damage.
-    With `holding`, records that hold none of these texts may be left out of their frames (`decode_frame`).
+    With `holding`, records that hold none of these texts may be left out of their frames (`decode_frame`), and with
+    `after` those up to this position.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class Walk:
         head: Position,
         limit: int | None = None,
         holding: Sequence[bytes] = (),
+        after: Position = START,
     ) -> None:
         self._source = source
+        self._after = after
         self._holding = holding
         self._mark = mark
         self._limit = limit
@@ -125,17 +130,22 @@ class Walk:
         return any(is_torn(self._read(gap.start, gap.end - gap.start), gap.start) for gap in gaps)
 
     def _steps(self, at: int) -> Iterator[Found | Gap]:
-        mark, holding = self._mark, self._holding
+        mark, holding, chunk = self._mark, self._holding, CHUNK_BYTES_FIRST
         while True:
-            data = memoryview(self._read(at, CHUNK_BYTES))
+            data = memoryview(self._read(at, chunk))
+            chunk = min(2 * chunk, CHUNK_BYTES_MAX)
             place = 0
-            while (found := decode_frame(data, place, mark=mark, offset=at + place, holding=holding)) is not None:
+            while True:
+                after = self._after if self._reached < self._after else START  # START: nothing is left out
+                found = decode_frame(data, place, mark=mark, offset=at + place, holding=holding, after=after)
+                if found is None:
+                    break
                 frame, size = found
                 place += size
                 self._reached = frame.head
                 yield Found(frame, at + place - size, at + place, data, at)
             rest = len(data) - place
-            if place and rest < CHUNK_BYTES and not self._at_end(at + len(data)):
+            if place and not self._at_end(at + len(data)):
                 at += place  # the frame continues after the bytes that were read
                 continue
             at += place
