@@ -64,8 +64,8 @@ def test_a_command_of_the_command_line_answers_with_its_own_help(
 
 
 def test_the_demo_brings_every_library_of_its_stages() -> None:
-    """It runs the pipeline and writes its report: it needs no less than they do."""
-    assert set(launcher.EXTRAS["demo"]) == set(launcher.EXTRAS["pipeline"])
+    """It runs the pipeline and writes its report, and syncs two laptops: it needs no less than they do."""
+    assert set(launcher.EXTRAS["demo"]) == {*launcher.EXTRAS["pipeline"], *launcher.EXTRAS["sync"]}
 
 
 # Finding a Python

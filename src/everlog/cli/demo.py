@@ -163,7 +163,7 @@ def _next_commands(directory: Path) -> list[str]:
         f"everlog {at}community posts",
         f"everlog {at}control desired acme/shop/prod --as-of '#1500'",
         f"everlog {at}agent trace WP07",
-        f"everlog {at}why workpackage/WP07 result_data.tests",
+        f"everlog {at}why workpackage/WP07 lane",
         f"everlog {at}errors --stats",
         f"everlog {at}verify",
     ]

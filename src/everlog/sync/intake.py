@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from everlog.core.event import Event
@@ -33,7 +34,7 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
             events.append(event_of(text))
         except EverlogError as error:
             outcomes.append(_refused(log, refused(claimed_id(text), error), peer=peer))
-    outcomes += [_refused(log, _not_sent(one), peer=peer) for one in message.too_large if not _is_here(log, one)]
+    outcomes += _named(log, [one for one in message.too_large if not _is_here(log, one)], peer=peer)
     if events or message.forks or message.purged:
         outcomes += log.admit_each(
             events, message.groups, message.forks, message.purged, sender=peer, sent_for=message.community_id
@@ -58,6 +59,17 @@ def _not_sent(one: TooLarge) -> Outcome:
 def _is_here(log: Log, one: TooLarge) -> bool:
     chain = log.stored.chains().get(one.origin)
     return chain is not None and chain.has(one.origin_seq)
+
+
+def _named(log: Log, left_out: Sequence[TooLarge], *, peer: str) -> list[Outcome]:
+    """Return the refusals of events that no message can have. Each is recorded once, however often it is named."""
+    outcomes = [_not_sent(one) for one in left_out]
+    if outcomes:
+        known = {one.context.get("id") for one in log.refusals(limit=None, code="event_too_large", actor=peer)}
+        for outcome in outcomes:
+            if outcome.id not in known:
+                _refused(log, outcome, peer=peer)
+    return outcomes
 
 
 def _refused(log: Log, outcome: Outcome, *, peer: str) -> Outcome:

@@ -152,7 +152,7 @@ def _read_with_cursor(
 ) -> tuple[Recorded | None, Iterator[list[Recorded]] | None]:
     """Begin the read of a page with the event at its cursor, and return that event and the page itself.
 
-    The check of a cursor then costs one more event of the same read; a read of its own would cost up to half a page.
+    The check of a cursor then costs one more event of the same read; a separate read would cost up to half a page.
     (None, None) if the first event is another one: purged, damaged, or not in this query. Then both are read apart.
     """
     if limit >= POSITION_MAX:
