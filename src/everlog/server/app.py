@@ -196,7 +196,7 @@ class App:
     def _named(self, name: str) -> Service:
         found = self.services.get(name)
         if found is None:
-            raise NoSuchRoute(f"there is no log {name[:80]!r} here", hint="GET /v1/logs lists them")
+            raise NoSuchRoute(f"there is no log {name[:80]!r} here", hint="check the name after /v1/logs/")
         return found
 
 
