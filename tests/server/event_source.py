@@ -55,6 +55,7 @@ class EventSource:
         made = socket.socket()
         if self._receive_bytes:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+        self.socket = made  # from here on it is closed, whatever fails
         made.settimeout(self._timeout_s)
         made.connect(("127.0.0.1", self._port))
         lines = [
@@ -66,7 +67,6 @@ class EventSource:
         if self.last_id:
             lines.append(f"Last-Event-ID: {self.last_id}")
         made.sendall("\r\n".join([*lines, "", ""]).encode())
-        self.socket = made
         self._bytes = b""
         self._text = b""
         head = self._until(b"\r\n\r\n").decode()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -61,20 +62,20 @@ def test_every_stream_gets_a_bye_with_a_cursor_that_continues_without_gap_or_rep
 
 def append_until(server: Running, stop: threading.Event, counted: list[int]) -> None:
     """Append until the server refuses, and count what it acknowledged."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    headers = {**server.headers, "content-type": "application/json"}
-    while not stop.is_set():
-        try:
-            connection.request("POST", "/v1/events", json.dumps(NOTE), headers)
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException):
-            return
-        if answer.status == 503:
-            assert json.loads(body)["code"] == "not_ready"
-            return
-        assert answer.status == 201, body
-        counted.append(json.loads(body)["position"])
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+        headers = {**server.headers, "content-type": "application/json"}
+        while not stop.is_set():
+            try:
+                connection.request("POST", "/v1/events", json.dumps(NOTE), headers)
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, http.client.HTTPException):
+                return
+            if answer.status == 503:
+                assert json.loads(body)["code"] == "not_ready"
+                return
+            assert answer.status == 201, body
+            counted.append(json.loads(body)["position"])
 
 
 def test_half_a_request_and_a_waiting_poll_do_not_keep_the_server(tmp_path: Path) -> None:

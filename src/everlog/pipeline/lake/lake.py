@@ -127,8 +127,9 @@ class Lake:
 
     def tables(self, below: str = "") -> list[Table]:
         """Return the tables that exist, by name: all of them, or those of `silver` or `gold`."""
-        found = sorted((self.path / below).rglob(DELTA_LOG)) if (self.path / below).is_dir() else []
-        return [self.table(path.parent.relative_to(self.path).as_posix()) for path in found if path.is_dir()]
+        return [
+            self.table(path.relative_to(self.path).as_posix()) for path in sorted(_table_folders(self.path / below))
+        ]
 
     def drop(self, table: Table) -> None:
         """Remove a table with all its files: the next run derives it again."""
@@ -217,3 +218,17 @@ class Lake:
     def _put(self, published: Published) -> None:
         text = msgspec.json.format(msgspec.json.encode(published, order="deterministic"), indent=2)
         replace_file(self._files, self.path / FILE_NAME, text + b"\n")
+
+
+def _table_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders of tables at or below a folder. What is inside a table is not looked at: Spark writes there
+    and removes what it wrote, at any time."""
+    if (folder / DELTA_LOG).is_dir():
+        yield folder
+        return
+    try:
+        inside = [path for path in folder.iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in inside:
+        yield from _table_folders(path)
