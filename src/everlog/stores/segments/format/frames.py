@@ -28,9 +28,9 @@ from everlog.stores.segments.format.frame import (
 from everlog.stores.segments.format.source import Source
 from everlog.stores.segments.format.torn import is_torn
 
-CHUNK_BYTES_FIRST = 64 * 1024
+CHUNK_BYTES_FIRST = 128 * 1024
 CHUNK_BYTES_MAX = 1024 * 1024
-"""How many bytes are read at once: a page needs few, and a walk through a log soon reads many."""
+"""How many bytes are read at first, and how many then: a page needs few. Steps in between would slow a replay."""
 
 
 class Gap(msgspec.Struct, frozen=True, array_like=True):
@@ -133,7 +133,7 @@ class Walk:
         mark, holding, chunk = self._mark, self._holding, CHUNK_BYTES_FIRST
         while True:
             data = memoryview(self._read(at, chunk))
-            chunk = min(2 * chunk, CHUNK_BYTES_MAX)
+            chunk = CHUNK_BYTES_MAX
             place = 0
             while True:
                 after = self._after if self._reached < self._after else START  # START: nothing is left out
