@@ -203,8 +203,8 @@ def live(setup: Setup) -> Iterator[Row]:
         poll.register(stalled.fileno(), select.EPOLLRDHUP)
         memory, cpu, began = server.resident_mb(), server.cpu_s(), time.monotonic()
         appender = _append(server, seconds)
-        told: list[str] = []
-        listener = threading.Thread(target=lambda: told.append(appender.communicate()[0]))
+        answered: list[str] = []
+        listener = threading.Thread(target=lambda: answered.append(appender.communicate()[0]))
         listener.start()
         stalled_s, done_at, highest = 0.0, 0.0, memory
         looked = began
@@ -221,13 +221,13 @@ def live(setup: Setup) -> Iterator[Row]:
             now = time.monotonic()
             if now - looked > 0.5:
                 looked, highest = now, max(highest, server.resident_mb())
-            if told and not done_at:
+            if answered and not done_at:
                 done_at, used = now, server.cpu_s() - cpu
                 own_used = time.process_time() - own_cpu
             if done_at and now - done_at > 1.5 and (stalled_s or now - began > 60):
                 break
         listener.join()
-        found = json.loads(told[0])
+        found = json.loads(answered[0])
         called = {int(position): when for position, when in found["called"].items()}
         newest = max(called)
         complete = [one for one in streams if one.last == newest and one.in_order]

@@ -69,7 +69,7 @@ def test_no_read_of_a_damaged_log_is_incomplete_without_an_error(
     wrong: list[str] = []
     tried = errors = known = 0
     began, files = time.monotonic(), set()
-    for name, said, hurt, paths in cells_of(world, full=bool(request.config.getoption("--full"))):
+    for name, harm, hurt, paths in cells_of(world, full=bool(request.config.getoption("--full"))):
         files.add(name)
         for path in paths:
             tried += 1
@@ -80,16 +80,16 @@ def test_no_read_of_a_damaged_log_is_incomplete_without_an_error(
             except (EverlogError, Refused) as error:
                 errors += 1
                 if not _is_reported_as_damage(error, place):
-                    wrong.append(f"{name} {said}: {path}: {error}")
+                    wrong.append(f"{name} {harm}: {path}: {error}")
             except Exception as error:
-                wrong.append(f"{name} {said}: {path}: {type(error).__name__}: {error}")
+                wrong.append(f"{name} {harm}: {path}: {type(error).__name__}: {error}")
             else:
                 if found == world.expected[path]:
                     continue
-                if _known(world, name, said, found, path, tmp_path, hurt):
+                if _known(world, name, harm, found, path, tmp_path, hurt):
                     known += 1
                 else:
-                    wrong.append(f"{name} {said}: {path}: {_difference(found, world.expected[path])}")
+                    wrong.append(f"{name} {harm}: {path}: {_difference(found, world.expected[path])}")
     took = f"{len(files)} files, {time.monotonic() - began:.0f} s"
     print(
         f"{world.kind}: {tried} reads, {errors} ended with an error, {len(wrong)} were wrong, {known} known; {took}"
@@ -115,18 +115,18 @@ def _difference(found: object, expected: object) -> str:
     return f"{found!r:.80} instead of {expected!r:.80}"
 
 
-def _known(world: World, name: str, said: str, found: object, path: str, tmp_path: Path, hurt: damage.Damage) -> bool:
+def _known(world: World, name: str, harm: str, found: object, path: str, tmp_path: Path, hurt: damage.Damage) -> bool:
     """What docs/guarantees.md says of SQLite.
 
     An older database, or one that lost its journal or a part of it, is a whole log of an earlier moment. A backup
     that somebody restored consists of the same bytes, and must be readable: no read can tell them apart. And verify
     finds a row of an index, such as a name, in which a bit was flipped; the rows of events have checksums.
     """
-    if name == ".everlog/log.db" and said == OLDER:
+    if name == ".everlog/log.db" and harm == OLDER:
         return bool(found == world.older_expected[path])
     if name == ".everlog/log.db-wal":
         return any(found == answers[path] for answers in world.moments)
-    if name != ".everlog/log.db" or "flipped" not in said:
+    if name != ".everlog/log.db" or "flipped" not in harm:
         return False
     place = copied(world.folder, tmp_path / "log")
     hurt(place / name)

@@ -162,11 +162,11 @@ def test_a_wrong_snapshot_of_a_lying_quorum_is_found_by_replay(town: Town, monke
         return {name: text.replace(b"note ", b"lie ") for name, text in rows.items()}
 
     def hash_of_lies(rows: dict[str, bytes]) -> str:
-        return real(lie(rows)) if not lies.get("told") else real(rows)
+        return real(lie(rows)) if not lies.get("done") else real(rows)
 
     monkeypatch.setattr(shared_snapshots, "_hash_of_rows", hash_of_lies)
     share_everywhere(town)
-    lies["told"] = True
+    lies["done"] = True
     honest = Shelf.body
     monkeypatch.setattr(Shelf, "body", lambda shelf, rows: honest(shelf, rows).replace(b"note ", b"lie "))
     (used,) = town.join("new", authors=town.keys).snapshots
