@@ -203,7 +203,7 @@ class _KeptNotes:
 
 def purge_leaves_bytes_in_the_journal(patch: pytest.MonkeyPatch) -> None:
     """F63: the write-ahead log is not emptied."""
-    patch.setattr(SqliteStore, "_tidy_up", lambda self, writer: None)
+    patch.setattr(SqliteStore, "_tidy_up", lambda self, writer, **asked: None)
 
 
 def retry_after_a_failed_flush(patch: pytest.MonkeyPatch) -> None:

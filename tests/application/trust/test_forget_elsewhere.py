@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +33,7 @@ from tests.support.postgres_schemas import Schemas
 
 import everlog
 from everlog.application.trust.forget import follow, forget, pending, status
-from everlog.application.trust.owned_bytes import Owned, search
+from everlog.application.trust.owned_bytes import Owned, Searched, search
 from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.log.write import prepare
@@ -135,6 +136,50 @@ def test_another_process_stops_using_the_key_and_derives_its_views_again(
             assert other.stdout.readline().strip() == "True ['None', '[sealed]'] True"
         other.stdin.write("end\n")
     assert receipt.searched.found == []
+    assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+HOLDER = """
+import sqlite3, sys
+reader = sqlite3.connect("file:log.db?mode=ro", uri=True, isolation_level=None)
+reader.execute("BEGIN")
+reader.execute("SELECT count(*) FROM state").fetchall()
+print("holds", flush=True)
+sys.stdin.readline()
+reader.execute("COMMIT")
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_a_reader_in_another_process_keeps_the_journal_in_use(
+    lets_go: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forget waits for it. If it does not end, the receipt names the files that still have a value."""
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:log.db")
+    monkeypatch.setattr("everlog.application.trust.forget._SEARCH_WAIT_S", 60.0 if lets_go else 0.5)
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "holds"
+        searches: list[Searched] = []
+
+        def search_it(*asked: Any) -> Searched:
+            if lets_go and len(searches) == 1:
+                print("go", file=other.stdin, flush=True)
+            searches.append(search(*asked))
+            return searches[-1]
+
+        monkeypatch.setattr("everlog.application.trust.forget.search", search_it)
+        with open_shop("sqlite:log.db") as log:
+            (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+            assert searches[0].found == [str(tmp_path / "log.db")]
+            assert receipt.is_clean == lets_go
+            assert (files_with(tmp_path, OPEN, SEALED) == []) == lets_go
+            print("go\ngo", file=other.stdin, flush=True)
+            other.wait()
     assert files_with(tmp_path, OPEN, SEALED) == []
 
 

@@ -93,7 +93,7 @@ def test_a_purge_whose_process_was_killed_is_tidied_up_by_the_next(
     """F63: between the commit of a purge and the emptying of the write-ahead log lies a moment."""
     store = SqliteStore(path)
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-of-a-killed-purge"}))
-    monkeypatch.setattr(SqliteStore, "_tidy_up", lambda self, writer: None)
+    monkeypatch.setattr(SqliteStore, "_tidy_up", lambda self, writer, **asked: None)
     with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     monkeypatch.undo()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,8 @@ Step = Callable[[str], None]
 
 _COMMIT = "forgotten-at"
 """The note with the commit of git for which everything that was forgotten here is known to be gone."""
+
+_SEARCH_WAIT_S = 10.0
 
 _logger = logging.getLogger("everlog")
 
@@ -214,7 +217,7 @@ def _carry_out(log: Log, unfinished: Unfinished, request: _Request, owned: Owned
     on_step("lake")
     lake = bool(concerned.open) and remove_lake(owned)
     on_step("search")
-    searched = search(owned, log, byte_forms(concerned.values))
+    searched = _searched(log, owned, byte_forms(concerned.values))
     git = bool(concerned.open) and isinstance(log.stored, InGit) and log.stored.checkout() is not None
     on_step("receipt")
     note = _receipt(log, done, concerned, exports=len(exports), lake=lake, searched=searched, git=git)
@@ -223,6 +226,16 @@ def _carry_out(log: Log, unfinished: Unfinished, request: _Request, owned: Owned
     on_step("done")
     unfinished.remove()
     return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, git=git)
+
+
+def _searched(log: Log, owned: Owned, forms: Sequence[bytes]) -> Searched:
+    """Search for the values. A journal that another process reads is emptied as soon as that process is done."""
+    deadline = time.monotonic() + _SEARCH_WAIT_S
+    while (searched := search(owned, log, forms)).found and owned.has_journal() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        log.views.forget_missed()
+        log.writer.write(lambda write: setattr(write, "scrubs", True))
+    return searched
 
 
 # ---- the receipt

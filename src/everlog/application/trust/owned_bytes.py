@@ -55,6 +55,13 @@ class Owned(msgspec.Struct, frozen=True):
                     seen.add(path)
                     yield path
 
+    def has_journal(self) -> bool:
+        """Return whether a journal of SQLite has bytes that are not in its database yet."""
+        try:
+            return any(path.stat().st_size for path in self.files() if path.name.endswith("-wal"))
+        except FileNotFoundError:
+            return True  # it was removed meanwhile: look again
+
 
 def owned_by(location: Location) -> Owned:
     """Return where the bytes of a log are."""

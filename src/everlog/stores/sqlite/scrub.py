@@ -31,12 +31,15 @@ class Scrub:
         derived = staged.state_changes is not None and staged.state_changes.scrub
         return bool(staged.staged_purges or staged.erasures or staged.scrubs) or derived or self.left
 
-    def empty_journal(self, writer: sqlite3.Connection) -> WriterStopped | None:
-        """Empty the write-ahead log. Return a failure after which nothing may be written, if there was one."""
+    def empty_journal(self, writer: sqlite3.Connection, *, wait: bool = False) -> WriterStopped | None:
+        """Empty the write-ahead log. Return a failure after which nothing may be written, if there was one.
+
+        It waits for readers the first time, and each time that the caller asks for it.
+        """
         reported, self.left = self.left, True
         stopped = None
         try:
-            self.left = not connection.empty_journal(writer, wait_ms=0 if reported else _WAIT_MS)
+            self.left = not connection.empty_journal(writer, wait_ms=_WAIT_MS if wait or not reported else 0)
         except sqlite3.Error as error:  # the purge itself is committed and must not be reported as failed
             _logger.warning("the write-ahead log of %s could not be emptied: %s", self._path, error)
             failure = connection.translated(error, self._path, "emptying the write-ahead log of")

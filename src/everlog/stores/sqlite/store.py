@@ -211,7 +211,7 @@ class SqliteStore:
             finally:
                 self._lock.release()
             if self._writer is not None and self._scrub.owed_after(staged):
-                self._tidy_up(self._writer)
+                self._tidy_up(self._writer, wait=staged.scrubs)
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Do nothing: commits of other processes are noticed by looking at the head."""
@@ -504,8 +504,8 @@ class SqliteStore:
         self._tail.forget()
         self._inserter.forget()
 
-    def _tidy_up(self, writer: sqlite3.Connection) -> None:
-        failure = self._scrub.empty_journal(writer)
+    def _tidy_up(self, writer: sqlite3.Connection, *, wait: bool = False) -> None:
+        failure = self._scrub.empty_journal(writer, wait=wait)
         if failure is not None:
             self._failed = failure  # a flush failed: the next write must not count on what is in the file (G12)
 
