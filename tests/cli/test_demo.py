@@ -22,6 +22,7 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
         *("folder", "programs", "week", "late-sync", "retry", "refusals"),
         *("conflict", "secret", "purge", "views", "verify", "trust", "errors"),
     ]
+    assert max(len(line) for line in found.out.splitlines() if line.startswith("ok ")) <= 78
     for told in ("The board of a feature", "issues", "Members", "audit", "What caused what"):
         assert told in found.out
     assert "FAIL" not in found.out
@@ -60,6 +61,13 @@ def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_wit
         assert words[:3] == ["everlog", "-C", "tour"]
         told = everlog(*words[1:])
         assert (told.code, bool(told.out)) == (0, True), command
+
+
+def test_the_second_act_needs_the_first(everlog: Run) -> None:
+    found = everlog("demo", "--spark-only", "--json")
+    assert (found.code, found.error["hint"]) == (4, "everlog demo")
+    assert everlog("demo", "--spark-only", "--no-spark").code == 2
+    assert everlog("demo", "--spark-only", "--store", "postgres").code == 2
 
 
 def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) -> None:

@@ -161,7 +161,7 @@ VARIES = [
     (re.compile(r"\b(\d{4}-)?\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?\b"), "TIME"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "HASH"),
     (re.compile(r"@[0-9a-z]{8}(?:\.[0-9a-f]{12})?\b"), "@EPOCH"),
-    (re.compile(r" *\b\d+\.\d\d s\b|\b[\d,]+ a second\b|\b[0-9a-f]{16}\.\.\."), "FIGURE"),
+    (re.compile(r" *\b\d+\.\d\d s\b|\b[\d,]+ per second\b|\b[0-9a-f]{8}\.\.\."), "FIGURE"),
 ]
 
 

@@ -34,7 +34,7 @@ launcher = load()
 class FakeRunner:
     """Plays the installer: notes each command, fails those that contain a given word, makes what venv makes."""
 
-    def __init__(self, log: Any, environ: Any) -> None:
+    def __init__(self, log: Any, environ: Any, progress: Any = None) -> None:
         self.log = log
         self.environ = {"PATH": "", **{name: environ[name] for name in ("EVERLOG_WHEELS",) if name in environ}}
 

@@ -6,7 +6,9 @@ What only a bare machine can show is in tests/fresh_machine.sh.
 from __future__ import annotations
 
 import ast
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -179,3 +181,90 @@ def test_check_runs_the_tests_last_or_not_at_all(checkout: Any) -> None:
 
     assert names == ["ruff format", "ruff check", "mypy", "lint-imports", "pytest"]
     assert [name for name, _ in launcher.stages(checkout, ["--no-tests"])] == names[:-1]
+
+
+# The demo in two acts
+
+
+@pytest.fixture
+def acts(checkout: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens in a checkout where nothing is installed: set-ups, and commands of everlog."""
+    seen: list[str] = []
+    ready: set[str] = set()
+
+    def set_up(checkout: Any, needed: tuple[str, ...]) -> None:
+        seen.append(f"set up {' '.join(needed)}")
+        ready.update(needed)
+
+    def call(command: list[str]) -> int:
+        seen.append("run " + " ".join(command[command.index("everlog") + 1 :]))
+        return 3 if "broken" in command else 0
+
+    monkeypatch.setattr(launcher, "locate", lambda root, environ, needed: checkout)
+    monkeypatch.setattr(launcher, "is_ready", lambda checkout, needed: bool(needed) and ready.issuperset(needed))
+    monkeypatch.setattr(launcher, "set_up", set_up)
+    monkeypatch.setattr(launcher, "has_java", lambda environ: True)
+    monkeypatch.setattr(launcher, "replace_process", call)
+    monkeypatch.setattr(subprocess, "call", call)
+    monkeypatch.delenv("EVERLOG_EXTRAS", raising=False)
+    return seen
+
+
+def test_the_demo_shows_its_first_act_before_spark_is_installed(
+    acts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launcher.main(["demo", "--dir", "tour"]) == 0
+    assert acts == [
+        "set up sync",
+        "run demo --dir tour --no-spark",
+        "set up report spark sync",
+        "run demo --dir tour --spark-only",
+    ]
+    announced = capsys.readouterr().err
+    assert "430 MB" in announced
+    assert max(map(len, announced.splitlines())) <= 78
+    acts.clear()
+    assert launcher.main(["demo"]) == 0
+    assert acts == ["run demo"]
+
+
+@pytest.mark.parametrize("option", ["--json", "--quiet", "--spark-only"])
+def test_a_demo_for_a_program_is_one_command(option: str, acts: list[str]) -> None:
+    assert launcher.main(["demo", option]) == 0
+    assert acts == ["set up report spark sync", f"run demo {option}"]
+
+
+def test_without_spark_there_is_no_second_act(acts: list[str]) -> None:
+    assert launcher.main(["demo", "--no-spark"]) == 0
+    assert acts == ["set up sync", "run demo --no-spark"]
+
+
+def test_a_first_act_that_fails_ends_the_demo(acts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert launcher.main(["demo", "broken"]) == 3
+    assert acts == ["set up sync", "run demo broken --no-spark"]
+    assert "430 MB" not in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_what_the_installer_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        runner = launcher.Runner(file, {"PATH": os.defpath}, launcher.Progress("everlog: adding spark ...", str(log)))
+        assert runner.run(["sh", "-c", "echo Downloading pyspark-4.tar.gz 434.9 MB; sleep 0.8"])
+        assert not runner.run(["sh", "-c", "exit 3"])
+    lines = terminal.getvalue().split("\r\033[K")
+    assert any(re.fullmatch(r"everlog: +\d+ s  Downloading pyspark-4.tar.gz", line) for line in lines)
+    assert lines[-1] == "everlog: adding spark ..."
+
+
+def test_in_a_pipe_there_is_no_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        runner = launcher.Runner(file, {"PATH": os.defpath}, launcher.Progress("...", str(tmp_path / "log")))
+        assert runner.run(["sh", "-c", "sleep 0.7"])
+    assert capsys.readouterr().err == ""

@@ -27,72 +27,89 @@ OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
 @click.option(
     "--store", type=click.Choice(["sqlite", "postgres"]), default="sqlite", help="Where the events are stored."
 )
-@click.option("--no-spark", is_flag=True, help="Leave out the pipeline on Spark.")
+@click.option("--no-spark", is_flag=True, help="Stop after the first act, before Spark.")
+@click.option("--spark-only", is_flag=True, help="Run only the second act, on the demo that is there.")
 @common_options
 @pass_session
-def demo_command(session: Session, store: str, no_spark: bool) -> None:
-    """Write a sample log and show what a log can do.
+def demo_command(session: Session, store: str, no_spark: bool, spark_only: bool) -> None:
+    """Write a sample log and show what a log can do, in two acts.
 
-    It creates .everlog/ in this folder or in DIR, with a week of events of all five programs, a few thousand in all.
-    An earlier demo is replaced; any other log is left alone. Then the same events run through the pipeline on Spark,
-    which gives every view the same digest; the report is written next to the log. With --store postgres it starts its
-    own server in a temporary folder, and removes both at the end.
+    The first act creates .everlog/ in this folder or in DIR, with a week of events of all five programs, a few
+    thousand in all. An earlier demo is replaced; any other log is left alone. The second act runs the same events
+    through the pipeline on Spark, which gives every view the same digest, and writes a report next to the log. With
+    --store postgres there is only the first act, on a server of its own in a temporary folder; both are removed
+    at the end.
 
     \b
     Examples:
       everlog demo
+      everlog demo --no-spark
       everlog demo --store postgres
       everlog demo --dir /tmp/tour
     """
-    from everlog.demo.tour import create_demo, demo_folder
+    from everlog.demo.tour import create_demo, demo_folder, require_demo
 
+    if spark_only and (no_spark or store != "sqlite"):
+        raise click.UsageError("--spark-only runs on the demo in this folder, without --no-spark and --store")
     tour = _Tour(session)
-    if store == "sqlite":
-        folder = demo_folder(session.directory.resolve())
-        tour.stage("folder", lambda: create_demo(folder))
-        _show(tour, folder, spark=not no_spark)
-    else:
+    if store == "postgres":
         with _server(tour) as server:
             folder = demo_folder(server.folder)
             tour.stage("folder", lambda: create_demo(folder, url=server.url))
-            _show(tour, folder, lasting=False)
+            _play(tour, folder, [_first_act], [OWN_POSTGRES])
+        return
+    folder = demo_folder(session.directory.resolve())
+    acts = [*([] if spark_only else [_first_act]), *([] if no_spark else [_second_act])]
+    if spark_only:
+        require_demo(folder)
+    else:
+        tour.stage("folder", lambda: create_demo(folder))
+    _play(tour, folder, acts, _next_commands(session.work_in))
 
 
-def _on_spark(tour: _Tour, log: Log, stages: Stages, folder: Path) -> Exception | None:
-    """Run the same week on Spark. An error there is returned, so that the end of the demo is still shown."""
-    from everlog.demo.on_spark import SparkStages, what_is_missing
-    from everlog.errors import EverlogError
-
-    if missing := what_is_missing():
-        tour.skip("spark", missing)
-        return None
-    on_spark = SparkStages(log, f"sqlite:{folder / 'log.db'}", folder)
-    try:
-        for name, stage in on_spark.all():
-            tour.stage(name, stage)
-    except (EverlogError, click.exceptions.Exit) as error:
-        return error
-    finally:
-        on_spark.close()
-        stages.facts.update(on_spark.facts)
-    return None
+Act = Callable[["_Tour", "Log", Path], None]
 
 
-def _show(tour: _Tour, folder: Path, *, lasting: bool = True, spark: bool = True) -> None:
+def _play(tour: _Tour, folder: Path, acts: Sequence[Act], commands: list[str]) -> None:
     from everlog.demo.tour import open_demo
 
     log = open_demo(folder)
+    try:
+        for act in acts:
+            act(tour, log, folder)
+        tour.end(log, commands)
+    finally:
+        log.close()
+
+
+def _first_act(tour: _Tour, log: Log, folder: Path) -> None:
     stages = Stages(log)
     try:
         for name, stage in stages.all():
             tour.stage(name, stage)
-        failed = _on_spark(tour, log, stages, folder) if lasting and spark else None
-        tour.end(log, stages, lasting=lasting)
-        if failed is not None:
-            raise failed
     finally:
         stages.close()
-        log.close()
+    tour.facts |= stages.facts
+    tour.show(log)
+
+
+def _second_act(tour: _Tour, log: Log, folder: Path) -> None:
+    """Run the same week on Spark."""
+    from everlog.demo.on_spark import SparkStages, what_is_missing
+
+    if missing := what_is_missing():
+        tour.skip("spark", missing)
+        return
+    stages = SparkStages(log, f"sqlite:{folder / 'log.db'}", folder)
+    try:
+        for name, stage in stages.all():
+            tour.stage(name, stage)
+    except KeyboardInterrupt:
+        tour.line("\nstopped; the log of the first act is there. To go on: everlog demo --spark-only")
+        raise
+    finally:
+        stages.close()
+        tour.facts |= stages.facts
 
 
 class _Tour:
@@ -102,6 +119,7 @@ class _Tour:
         self._session = session
         self._out = session.out
         self._stages: list[dict[str, Any]] = []
+        self.facts: dict[str, Any] = {}  # printed with --json
 
     def stage(self, name: str, run: Callable[[], str]) -> None:
         from everlog.errors import EverlogError
@@ -120,38 +138,39 @@ class _Tour:
     def skip(self, name: str, why: str) -> None:
         self._line("skip", name, time.monotonic(), why)
 
-    def end(self, log: Log, stages: Stages, *, lasting: bool) -> None:
+    def line(self, text: str) -> None:
+        """Print a line for people."""
+        if not (self._out.json or self._out.quiet or self._out.agent):
+            self._out.line(self._out.as_typed(text))
+            sys.stdout.flush()
+
+    def show(self, log: Log) -> None:
+        """Show a few answers of the programs."""
         from everlog.demo.tour import shown_answers
 
-        commands = _next_commands(self._session.work_in) if lasting else [OWN_POSTGRES]
+        self.facts["shown"] = shown_answers(log)
+        for text in _end_lines(log, self._out, self.facts["shown"]):
+            self.line(text)
+        self.line("")
+
+    def end(self, log: Log, commands: list[str]) -> None:
         if self._out.json:
             head = {"head": log.head(), "log_id": log.identity.log_id}
-            data = {"stages": self._stages, **stages.facts, "shown": shown_answers(log), **head}
-            self._out.envelope(data, next=commands)
-            return
-        if self._out.quiet:
+            self._out.envelope({"stages": self._stages, **self.facts, **head}, next=commands)
+        elif self._out.quiet:
             self._out.line(log.identity.log_id)
-            return
-        if self._out.agent:
+        elif self._out.agent:
             self._out.line(f"OK stages={len(self._stages)} head={log.head()}")
-            return
-        for line in _end_lines(log, self._out, shown_answers(log)):
-            self._out.line(self._out.as_typed(line))
-        self._out.line("\nNow try:")
+        self.line("Now try:")
         for command in commands:
-            self._out.line("  " + self._out.as_typed(command))
+            self.line("  " + command)
 
     def _line(self, status: str, name: str, started: float, shown: str) -> None:
         took_s = time.monotonic() - started
         self._stages.append({"stage": name, "status": status, "seconds": round(took_s, 3), "shown": shown})
-        if self._out.json or self._out.quiet or self._out.agent:
-            return
         colour = {"ok": "green", "skip": "yellow"}.get(status, "red")
         mark = self._out.paint(f"{status:<4}", colour)
-        self._out.line(
-            f"{mark}  {name:<12}{took_s:5.2f} s  {self._out.dim(safe(self._out.as_typed(shown)))}".rstrip()
-        )
-        sys.stdout.flush()
+        self.line(f"{mark}  {name:<10}{took_s:5.2f} s  {self._out.dim(safe(shown))}".rstrip())
 
 
 def _next_commands(directory: Path) -> list[str]:
@@ -184,7 +203,7 @@ def _server(tour: _Tour) -> PostgresServer:
                 why=str(error),
                 hint="apt-get install postgresql, or pip install 'everlog[pgserver]'",
             ) from error
-        return f"a temporary PostgreSQL server in {started[0].folder}, on a Unix socket, removed at the end"
+        return "a temporary PostgreSQL server, removed at the end"
 
     tour.stage("server", start)
     return started[0]
@@ -207,9 +226,9 @@ def _end_lines(log: Log, out: Output, found: dict[str, list[dict[str, Any]]]) ->
     yield "\nMembers (everlog community members):"
     yield from _table(out, ("member", "role", "status", "name"), found["members"][:ROWS])
     yield "\nThe end of an audit (everlog control audit acme --actor-type user):"
-    yield from _table(out, ("position", "at", "actor", "actor_type", "type", "stream"), found["audit"])
+    yield from _table(out, ("position", "at", "actor", "type"), found["audit"])
     whose = found["trace"][0]["session"]
-    yield f"\nWhat caused what in one work package, its first steps (everlog agent trace {whose}):"
+    yield f"\nWhat caused what, the first steps (everlog agent trace {whose}):"
     for step in found["trace"]:
         about = step.get("tool_name") or step["stream"]
         text = f"{safe(step['status'])}  {safe(about)}  {out.dim(safe(step['actor']))}"

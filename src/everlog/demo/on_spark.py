@@ -28,7 +28,7 @@ def what_is_missing() -> str:
     try:
         require_libraries()
     except Unavailable as error:
-        return f"{error.what}: {error.hint}"
+        return error.hint
     return ""
 
 
@@ -55,7 +55,7 @@ class SparkStages:
         from everlog.pipeline.session.session import opened_session
 
         self._spark = self._open.enter_context(opened_session(app="everlog demo"))
-        return f"Spark {self._spark.version} on this machine; on a cluster with --master"
+        return f"Spark {self._spark.version} on this machine"
 
     def run(self) -> str:
         from everlog.demo.truth import every_view
@@ -78,7 +78,7 @@ class SparkStages:
             raise StageFailed(
                 f"{outcome.events} of {there} events reached the lake, {outcome.set_aside} were set aside"
             )
-        return f"{outcome.events:,} events in {len(lake.tables())} Delta tables: raw, typed, views, answers"
+        return f"{outcome.events:,} events in {len(lake.tables())} Delta tables"
 
     def compare(self) -> str:
         """Compare every view that Spark computed with the live view: the bytes must be equal."""
@@ -97,10 +97,7 @@ class SparkStages:
         if other:
             raise StageFailed(f"Spark and the live view differ in {', '.join(other)}")
         shown = next(one for one in found if one["view"] == "workpackages.board")
-        return (
-            f"{len(found)} views have equal digests: the board is {shown['spark'][:12]}… on Spark and"
-            f" {shown['live'][:12]}… live"
-        )
+        return f"{len(found)} views equal the live ones: the board is {shown['spark'][:8]}..."
 
     def report(self) -> str:
         from everlog.files import DiskFiles, replace_file
@@ -109,4 +106,4 @@ class SparkStages:
         assert self._lake is not None
         path = self._folder / REPORT
         replace_file(DiskFiles(), path, report(self._lake).encode())
-        return f"a page with plots for a browser: {path}"
+        return f"a page with plots for your browser: {REPORT}"

@@ -8,7 +8,7 @@ from typing import Any
 from everlog import wiring
 from everlog.application.folder.create import create_folder
 from everlog.demo.programs.customers import TYPES
-from everlog.errors import Conflict
+from everlog.errors import Conflict, NotFound
 from everlog.files import DiskFiles
 from everlog.log.log import Log
 from everlog.programs.controlplane.questions import Audit
@@ -50,9 +50,18 @@ def create_demo(folder: Path, *, url: str = "sqlite:log.db") -> str:
             files.make_dir(parent)
     replaced = files.exists(folder) and _remove_demo(folder)
     create_folder(folder, store=url, types=TYPES, demo=True)
-    done = "replaced the demo in" if replaced else "created"
-    kept = "log.db" if url == "sqlite:log.db" else "and a schema in the database"
-    return f"{done} {folder}: everlog.toml, types.toml, {kept}"
+    done = "an earlier demo was replaced in" if replaced else "a new log in"
+    return f"{done} {folder.name}/"
+
+
+def require_demo(folder: Path) -> None:
+    """Raise if there is no demo in a folder."""
+    if not DiskFiles().exists(folder / "everlog.toml") or not load(folder, environment={}).settings.demo:
+        raise NotFound(
+            f"there is no demo in {folder}",
+            why="the second act goes on with the log of the first",
+            hint="everlog demo",
+        )
 
 
 def _remove_demo(folder: Path) -> bool:
