@@ -37,8 +37,7 @@ def demo_command(session: Session, store: str, no_spark: bool, spark_only: bool)
     The first act creates .everlog/ in this folder or in DIR, with a week of events of all five programs, a few
     thousand in all. An earlier demo is replaced; any other log is left alone. The second act runs the same events
     through the pipeline on Spark, which gives every view the same digest, and writes a report next to the log. With
-    --store postgres there is only the first act, on a server of its own in a temporary folder; both are removed
-    at the end.
+    --store postgres there is only the first act, on a temporary server that is removed at the end.
 
     \b
     Examples:
