@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -104,16 +104,31 @@ class Tokens:
     def rotate(self, name: str) -> str:
         """Give a token a new secret; the old one is not valid any more."""
         secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-        old = self._named(name)
-        new = msgspec.structs.replace(old, hash=hash_of(secret), created_at=datetime.now(UTC))
-        self._log.writer.write(lambda write: write.put(NOTES, {PREFIX + name: msgspec.json.encode(new)}))
-        self._forget_read()
+
+        def change(old: Token) -> Token:
+            return msgspec.structs.replace(old, hash=hash_of(secret), created_at=datetime.now(UTC))
+
+        self._change(name, change)
         return secret
 
     def revoke(self, name: str) -> Token:
         """End a token. Its open streams end within seconds."""
-        old = self._named(name)
-        self._log.writer.write(lambda write: write.put(NOTES, {PREFIX + name: None}))
+        return self._change(name, lambda old: None)
+
+    def _change(self, name: str, change: Callable[[Token], Token | None]) -> Token:
+        """Replace a token, or remove it, inside a write: another process may have revoked it. Return what it was."""
+        key = PREFIX + name
+
+        def put(write: OpenWrite) -> Token:
+            found = write.rows(NOTES, (key,))
+            if not found:
+                raise NotFound(f"there is no token {name[:_NAME_CHARS_MAX]!r}", hint="everlog tokens list", name=name)
+            old = msgspec.json.decode(found[key], type=Token)
+            new = change(old)
+            write.put(NOTES, {key: None if new is None else msgspec.json.encode(new)})
+            return old
+
+        old = self._log.writer.write(put)
         self._forget_read()
         return old
 
@@ -140,12 +155,6 @@ class Tokens:
                     self._read_at = now
         token = self._by_hash.get(found) or self._of_this_process.get(found)
         return token if token is not None and token.is_valid(datetime.now(UTC)) else None
-
-    def _named(self, name: str) -> Token:
-        for token in self._stored():
-            if token.name == name:
-                return token
-        raise NotFound(f"there is no token {name[:_NAME_CHARS_MAX]!r}", hint="everlog tokens list", name=name)
 
     def _stored(self) -> Iterator[Token]:
         for _, value in self._log.writer.small_state.scan(NOTES, prefix=PREFIX):
