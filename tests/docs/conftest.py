@@ -67,7 +67,7 @@ class Page:
 
 
 def every_page() -> list[Page]:
-    paths = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    paths = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "AGENTS.md", "SECURITY.md")]
     return [Page(path, path.read_text(encoding="utf-8")) for path in [*paths, *sorted((ROOT / "docs").rglob("*.md"))]]
 
 
