@@ -184,6 +184,22 @@ def test_an_export_with_a_changed_line_sets_it_aside_with_its_count() -> None:
     assert result.new == imported(a_log(), exported).new - 1
 
 
+def test_a_changed_line_does_not_shadow_the_intact_one_of_another_file() -> None:
+    log = a_log()
+    for number in range(3):
+        log.append("note.added", stream="note/1", payload={"text": f"P{number}"})
+    good = text_of(log)
+    changed = good.replace(b'"text":"P0"', b'"text":"PX"')
+    assert changed != good
+    for files in ([changed, good], [good, changed]):
+        other, written = a_log(), list[bytes]()
+        result = import_files(other, [source(data) for data in files], Options(), set_aside=written.extend)
+        assert sorted(one.event.payload["text"] for one in other.read()) == ["P0", "P1", "P2"]
+        assert (result.new, len(written)) == (3, 1)
+        assert b"PX" in written[0]
+        assert other.verify().ok
+
+
 def test_the_log_of_a_salvaged_file_verifies_on_disk(tmp_path: Path) -> None:
     """The lines that are left out leave a gap in the chain of the import, after a restart too."""
     data = b"".join(text(note(number, {"text": "x" if number % 5 else number})) for number in range(1, 40))

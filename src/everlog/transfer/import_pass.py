@@ -23,6 +23,7 @@ from everlog.core.event import Event, microseconds
 from everlog.core.ids import AHEAD_MS_MAX, EventId, id_time_ms
 from everlog.core.text import counted
 from everlog.errors import NewerFormat, NotCanonical, RejectedEvent
+from everlog.log.admit.events import refuse_wrong_commitment
 from everlog.stores.contract import Encoded, encode_event
 from everlog.transfer import cloudevents, exporting, kata
 from everlog.transfer.fill import Filler, stable_bytes
@@ -217,6 +218,8 @@ class ImportPass:
 
     def _taken(self, at: SourceLine, shape: str, sealed: Encoded, stable: bytes) -> ReadEvent | None:
         self._part.saw(sealed.hash)
+        # Before its id is remembered: a line whose payload was changed must not shadow the intact one further down.
+        refuse_wrong_commitment(sealed.event)
         before = self.seen.id(sealed.event.id, sealed.hash)
         if before is not None:
             if before != sealed.hash:

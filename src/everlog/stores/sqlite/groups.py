@@ -102,6 +102,11 @@ class BadRow(Exception):
     """A row of `groups` that cannot be read, and why."""
 
 
+def claimed_places(row: Sequence[Any]) -> tuple[int, int]:
+    """Return the first and the last position of a row that is damaged. A last one that is no number is not known."""
+    return row[0], row[1] if isinstance(row[1], int) else row[0]
+
+
 class StoredGroup(Group):
     """A row of `groups`: positions `first` to `last`, of which some may be purged."""
 
@@ -116,7 +121,7 @@ class StoredGroup(Group):
         self.text: bytes
         self.checksum: int
         self.first, self.last, self.kept, *facts, self.claims, self.text, self.checksum = row
-        if crc32(self.text, crc32(encode(row[:_TEXT]))) != self.checksum:
+        if not isinstance(self.text, bytes) or crc32(self.text, crc32(encode(row[:_TEXT]))) != self.checksum:
             raise BadRow(WRONG_CHECKSUM)
         found = GroupFacts(*facts)
         load = partial(_load, self.text, self.first, self.last)

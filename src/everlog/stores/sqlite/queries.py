@@ -15,7 +15,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.stores.lost import lost
-from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, StoredGroup, id_token
+from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, StoredGroup, claimed_places, id_token
 from everlog.stores.sqlite.recent import Recent
 from everlog.stores.sqlite.scan import AT, END, head_of, windows
 
@@ -280,7 +280,7 @@ def find_record(fetch: Fetch, event_id: str, file: str) -> Recorded | None:
         try:
             found = with_holes(fetch, StoredGroup(row)).record_of(event_id)
         except BadRow as error:
-            raise lost(row[0], row[1], why=str(error), file=file) from error
+            raise lost(*claimed_places(row), why=str(error), file=file) from error
         if found is not None:
             return found
     return None

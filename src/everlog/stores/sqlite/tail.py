@@ -19,7 +19,7 @@ from everlog.stores.contract import Claim
 from everlog.stores.lost import lost
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.claims import Claims, claims_in
-from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, Place, StoredGroup
+from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, Place, StoredGroup, claimed_places
 from everlog.stores.sqlite.recent import INDEXED
 
 TAIL_MAX = 1_024
@@ -98,7 +98,7 @@ class Tail:
                 group = StoredGroup(row)
                 found.append((group, group.places()))
             except BadRow as error:
-                self._damage = lost(row[0], row[1], why=str(error))
+                self._damage = lost(*claimed_places(row), why=str(error))
         return found
 
     def _refuse(self) -> None:
