@@ -188,7 +188,7 @@ def test_a_changed_line_does_not_shadow_the_intact_one_of_another_file() -> None
     log = a_log()
     for number in range(3):
         log.append("note.added", stream="note/1", payload={"text": f"P{number}"})
-    good = text_of(log)
+    good = text_of(log._store)
     changed = good.replace(b'"text":"P0"', b'"text":"PX"')
     assert changed != good
     for files in ([changed, good], [good, changed]):

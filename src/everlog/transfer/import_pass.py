@@ -18,12 +18,11 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.codec import event_from_object
+from everlog.core.codec import event_from_object, refuse_wrong_commitment
 from everlog.core.event import Event, microseconds
 from everlog.core.ids import AHEAD_MS_MAX, EventId, id_time_ms
 from everlog.core.text import counted
 from everlog.errors import NewerFormat, NotCanonical, RejectedEvent
-from everlog.log.admit.events import refuse_wrong_commitment
 from everlog.stores.contract import Encoded, encode_event
 from everlog.transfer import cloudevents, exporting, kata
 from everlog.transfer.fill import Filler, stable_bytes
