@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from everlog.errors import Unavailable
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
-from everlog.testing.builders import Chain, put_note
+from everlog.stores.postgres.store import PostgresStore
+from everlog.stores.small_state import read_note
+from everlog.testing.builders import Chain, put_claim, put_note, stamped
 
 
 def test_an_error_of_the_store_within_an_append_reaches_the_caller_and_all_of_the_attempt_is_undone(
@@ -34,3 +37,45 @@ def test_an_error_of_the_store_within_an_append_reaches_the_caller_and_all_of_th
 
     log.writer.write(work)
     assert log.head() == 1
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments", "postgres"])
+def test_a_handle_goes_on_as_before_after_a_write_that_was_undone_whole(
+    kind: str, make_log: Callable[..., Log], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """What it had in memory of streams, keys and its chain is that of the log again, not that of the undone write."""
+    if kind == "postgres":
+        url, catalog = request.getfixturevalue("postgres_schemas").new(), request.getfixturevalue("catalog")
+        logs = [Log(PostgresStore(url), catalog) for _ in range(2)]
+    else:
+        logs = [make_log(kind, tmp_path / "log") for _ in range(2 if kind in ("sqlite", "jsonl") else 1)]
+    first, last = logs[0], logs[-1]
+    made = [first.append("thing.said", stream=f"thing/{n % 2}", key=f"key-{n}") for n in range(4)]
+    for turn, (log, other) in enumerate([(first, last), (last, first), (first, last)]):
+        head = log.head()
+
+        def fail(write: OpenWrite, log: Log = log) -> None:
+            new = stamped(write, log.identity.origin, type="thing.said", stream="thing/0", payload={"value": 1})
+            (staged,) = write.append([new], fresh=True)
+            put_note(write, "undone/x", "1")
+            put_claim(write, b"u" * 16, staged.position, 1)
+            raise Stop
+
+        with pytest.raises(Stop):
+            log.writer.write(fail)
+        assert (log.head(), other.head()) == (head, head)
+        for one in (log, other):
+            assert read_note(one._store.small_state, "undone/x") is None
+            assert not one._store.small_state.claims([b"u" * 16])
+            again = one.append("thing.said", stream="thing/1", key="key-1")
+            assert (again.position, again.event.id) == (made[1].position, made[1].event.id)
+        done = log.append("thing.said", stream="thing/0", expect=2 + 2 * turn)
+        assert (done.sequence, done.position) == (3 + 2 * turn, head + 1)
+        assert other.append("thing.said", stream="thing/0", expect=3 + 2 * turn).sequence == 4 + 2 * turn
+        assert log.verify().ok
+    for log in logs:
+        log.close()

@@ -58,3 +58,16 @@ def test_the_folds_of_types_that_merge_do_not_depend_on_the_order() -> None:
         assert total == 10
     one = event("note.added")
     assert keep_both([], one, "yes") == [{"id": one.id, "value": "yes"}]
+
+
+def test_a_stream_that_one_node_changes_keeps_its_last_change_only() -> None:
+    """Most streams are such. Two nodes: every change since the other's first one is kept."""
+    events = [event("note.added", stream="note/1", lamport=n, origin="A", origin_seq=n) for n in range(1, 6)]
+    recorded = [Recorded(Position(place), place, 0, each) for place, each in enumerate(events, start=1)]
+    state = fold_all(Conflicts(), recorded)["note/1"]
+    assert state == {"changes": {"A": {"note.added": [[5, 5, events[-1].id]]}}}
+    other = event("note.added", stream="note/1", lamport=3, origin="B", origin_seq=1)
+    after = event("note.added", stream="note/1", lamport=6, origin="A", origin_seq=6)
+    recorded += [Recorded(Position(6), 6, 0, other), Recorded(Position(7), 7, 0, after)]
+    changes = fold_all(Conflicts(), recorded)["note/1"]["changes"]
+    assert {origin: len(some["note.added"]) for origin, some in changes.items()} == {"A": 4, "B": 1}

@@ -24,7 +24,7 @@ from everlog.errors import Busy, Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import purge
-from everlog.stores.jsonl.index import look, update
+from everlog.stores.jsonl.index import look, pending, update
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.small_state import read_note
 from everlog.testing.builders import stamped
@@ -429,3 +429,29 @@ def test_a_write_that_was_undone_takes_a_new_origin_back(path: Path, tmp_path: P
         assert (store.identity.former, store.head(), other.head()) == ((before,), 2, 2)
         assert store.identity.lives == ((1, store.identity.origin),)
         assert verify(store).problems == ()
+
+
+def test_a_handle_that_emptied_its_journal_still_waits_for_another_that_writes_the_index(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To empty the journal it does not wait for anybody. That is over when it is done."""
+    monkeypatch.setattr(pending, "PENDING_MAX", 1)
+    store, other = JsonlStore(path), JsonlStore(path)
+    own(store, payload={"text": "one"})
+    own(store, payload={"text": "two"})
+    held = threading.Event()
+
+    def hold() -> None:
+        with other._updater.index.change():
+            held.set()
+            time.sleep(0.3)
+
+    assert other.head() == 2
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(30)
+    store._updater.index.set_branch("main")
+    holder.join()
+    assert store._updater.index.branch == other._updater.index.branch == "main"
+    store.close()
+    other.close()

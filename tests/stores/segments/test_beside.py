@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everlog.core.event import Position
+from everlog.core.event import Position, Purged
 from everlog.files import DiskFiles, Handle
+from everlog.stores.segments import columns
 from everlog.stores.segments.format.frame import encode_frame, mark_of
 from everlog.stores.segments.format.frames import Found, TailKind, Walk
 from everlog.stores.segments.format.source import PlainSource
@@ -217,3 +220,40 @@ def test_a_segment_that_was_written_anew_twice_still_says_how_far_it_went(tmp_pa
     assert store.state.segments[0].head == 2
     assert [record.position for record in store.read()] == [1]
     store.close()
+
+
+READS: dict[str, Callable[[SegmentsStore], Iterator[list[int]]]] = {
+    "read": lambda store: ([one.position] for one in store.read()),
+    "newest first": lambda store: ([one.position] for one in store.read(newest_first=True)),
+    "blocks": lambda store: (list(block.positions) for block in store.blocks()),
+    "slots": lambda store: ([place.position] for place in store.slots()),
+    "groups": lambda store: (
+        [one.recorded.position for one, _, _ in group.linked()]
+        for group in store.groups()
+        if not isinstance(group, Purged)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", [*READS, "get"])
+def test_a_read_goes_on_where_it_is_when_earlier_segments_are_packed_meanwhile(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live segment, by which a reader notices most changes, stays as it is."""
+    monkeypatch.setattr(columns, "SLAB_EVENTS", 2)
+    writer = SegmentsStore(tmp_path / "log", segment_bytes_max=2_000)
+    for number in range(30):
+        add(writer, f"note/{number % 2}", size=200)
+    with closing(SegmentsStore(tmp_path / "log")) as reader:
+        records = list(reader.read())
+        if how != "get":
+            reading = READS[how](reader)
+            found = next(reading)
+        assert writer.archive(days=0)
+        if how == "get":
+            found = [one.position for record in records if (one := reader.get(record.event.id)) is not None]
+        else:
+            found += [position for some in reading for position in some]
+        assert sorted(found) == list(range(1, 31))
+        assert len(set(found)) == len(found)
+    writer.close()

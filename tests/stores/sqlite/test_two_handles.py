@@ -19,7 +19,7 @@ from everlog.core.query import Query
 from everlog.errors import ReadOnly
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
-from everlog.stores.sqlite import connection
+from everlog.stores.sqlite import connection, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.sqlite.tail import Tail
 from everlog.testing.builders import seal_any
@@ -131,3 +131,20 @@ def test_a_handle_that_writes_alone_reads_the_newest_events_once(
         own_event(store)
         assert store._tail not in forgotten
         assert store.head() == 5
+
+
+def test_what_another_handle_wrote_is_indexed_once_however_often_it_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that finds nothing to do reads the newest events as well."""
+    monkeypatch.setattr(tail, "TAIL_MAX", 8)
+    path = tmp_path / "log.db"
+    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
+        for _ in range(3):
+            own_event(other, stream="thing/1")
+            with store.open_write() as writer:
+                assert writer.position == other.head()
+        for _ in range(8):
+            own_event(store, stream="thing/1")
+        assert [recorded.sequence for recorded in other.read(Query(stream="thing/1"))] == list(range(1, 12))
+        assert list(store.check()) == []
