@@ -124,9 +124,10 @@ async def record(request: Request, drafts: list[Draft], *, operation: str, key: 
             own = await request.service.run(confined.claimed_streams, log, asked, caller.within)
         try:
             if dry_run:
-                return await request.service.run(
+                receipt = await request.service.run(
                     log.writer.commit, own, key=key, operation=operation, dry_run=True, key_scope=caller.within
                 )
+                return await request.service.run(confined.without_place, log, receipt, caller.within)
             return await aio.commit(
                 log, own, key=key, operation=operation, key_scope=caller.within, owned=True, large=large
             )
