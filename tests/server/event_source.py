@@ -36,13 +36,22 @@ class EventSource:
     made: ClassVar[list[EventSource]] = []
 
     def __init__(
-        self, port: int, path: str, token: str, *, receive_bytes: int = 0, last_id: str = "", timeout_s: float = 20
+        self,
+        port: int,
+        path: str,
+        token: str,
+        *,
+        receive_bytes: int = 0,
+        last_id: str = "",
+        timeout_s: float = 20,
+        accept: str = "text/event-stream",
     ) -> None:
         self._port = port
         self._path = path
         self._token = token
         self._receive_bytes = receive_bytes
         self._timeout_s = timeout_s
+        self._accept = accept
         self.last_id = last_id
         self.comments: list[str] = []
         self.socket: socket.socket | None = None
@@ -62,7 +71,7 @@ class EventSource:
             f"GET {self._path} HTTP/1.1",
             f"Host: 127.0.0.1:{self._port}",
             f"Authorization: Bearer {self._token}",
-            "Accept: text/event-stream",
+            f"Accept: {self._accept}",
         ]
         if self.last_id:
             lines.append(f"Last-Event-ID: {self.last_id}")

@@ -67,10 +67,16 @@ def free_port() -> int:
         return int(own.getsockname()[1])
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
-def test_a_killed_server_loses_nothing_that_it_acknowledged(tmp_path: Path, kind: str, full: bool) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments", "postgres"])
+def test_a_killed_server_loses_nothing_that_it_acknowledged(
+    tmp_path: Path, kind: str, full: bool, request: pytest.FixtureRequest
+) -> None:
     kills = 60 if full else 4 if kind == "sqlite" else 2
-    log = new_log(tmp_path, kind)
+    if kind == "postgres":
+        log = request.getfixturevalue("postgres_url")
+        everlog.open(log, actor="user:host").close()
+    else:
+        log = new_log(tmp_path, kind)
     answers: dict[int, set[bytes]] = {}
     stop, chosen = threading.Event(), random.Random(7)
     with restarted(log) as server:
@@ -85,6 +91,7 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(tmp_path: Path, kind
             stop.set()
             for thread in threads:
                 thread.join()
+        print(f"{kind}: {server.kills} kills, {len(answers)} acknowledged")
         assert server.kills == kills
         assert len(answers) > kills
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)

@@ -58,6 +58,7 @@ from everlog.programs.command import (
     Question,
 )
 from everlog.programs.program import Program, program_of
+from everlog.views.as_of import head_within
 
 R = TypeVar("R")
 
@@ -330,7 +331,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
         by = self.by
         if self.carry_out is not None and not by.dry_run:
             return self.carry_out(drafts, key=by.key, operation=self.operation, request=self.request)
-        return self.log.writer.commit(
+        receipt = self.log.writer.commit(
             drafts,
             key=by.key,
             operation=self.operation,
@@ -340,6 +341,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             retried=() if last else (QueryMatched,),
             decided=True,
         )
+        return without_place(self.log, receipt, by.within)
 
     def _draft(self, item: Any) -> Draft:
         on, payload = (item.stream, item.payload) if isinstance(item, On) else (self.stream, item)
@@ -382,11 +384,36 @@ def _label(log: Log, stream: str, scope: str, within: str, *, confined: bool) ->
 
 
 def require_stream_within(log: Log, stream: str, within: str) -> None:
-    """Refuse a subject of another tenant as one that does not exist. Its first event decides which tenant it has."""
+    """Refuse a subject of another tenant as one that does not exist. Its first event decides which tenant it has.
+
+    After a purge the name stays taken: the sequence of the stream continues.
+    """
     first = next(log.read(Query(stream=stream), limit=1), None)
-    if first is not None and not in_scope(first.event.scope, within):
+    if first is None:
+        purge = next((one for one in log.stored.purges() if one.stream == stream), None)
+        scopes = () if purge is None else purge.scopes or ("",)
+    else:
+        scopes = (first.event.scope,)
+    if not all(in_scope(scope, within) for scope in scopes):
         kind, _, name = stream.partition("/")
         raise NoSuchSubject(f"there is no {kind} {name}", why=f"nothing has this name in {within}")
+
+
+def without_place(log: Log, receipt: Receipt, within: str) -> Receipt:
+    """Return what a dry run would record as if the caller were alone: its place in the log depends on what others
+    write."""
+    if not within or not receipt.dry_run or receipt.replayed:
+        return receipt
+    head = head_within(log, within)
+    records = [
+        msgspec.structs.replace(
+            one,
+            position=Position(head + n),
+            event=msgspec.structs.replace(one.event, lamport=0, origin_seq=0, previous=b""),
+        )
+        for n, one in enumerate(receipt.records, start=1)
+    ]
+    return msgspec.structs.replace(receipt, records=records)
 
 
 def no_such_scope(scope: str) -> NoSuchSubject:

@@ -21,6 +21,7 @@ from everlog.errors import (
     EverlogError,
     Forbidden,
     NoSuchRoute,
+    NotSignedIn,
     QueryTooLong,
     WrongContentType,
     WrongMethod,
@@ -31,6 +32,7 @@ from everlog.server.listen.front import Front
 from everlog.server.listen.hosts import require_known_host
 from everlog.server.observe.current import CURRENT, Current
 from everlog.server.observe.tracing import read_traceparent, span
+from everlog.server.routes import logs
 from everlog.server.routes.answers import defect_response, problem_response
 from everlog.server.routes.route import NOBODY, Caller, Request, Response, Route, Streamed
 from everlog.server.routes.routing import Table
@@ -59,6 +61,8 @@ class App:
         self.front = front or Front()
         self.services = dict(services)
         self._default = next(iter(services.values()))
+        for service in services.values():
+            service.neighbours = self.services
         self.routes = routes
         self._table = Table(routes)
 
@@ -131,10 +135,10 @@ class App:
         self._require_readable(scope, headers)
         if method not in _METHODS:
             raise WrongMethod(f"{method[:20]} is not used here", why=f"it is one of {', '.join(_METHODS)}")
-        service = self._default
+        service, named = self._default, ""
         if path.startswith("/v1/logs/"):
-            name, _, rest = path.removeprefix("/v1/logs/").partition("/")
-            service = self._named(name)
+            named, _, rest = path.removeprefix("/v1/logs/").partition("/")
+            service = self.services.get(named, self._default)
             path = "/v1/" + rest
         route, params = self._table.find(method, path)
         current.route, current.log = route.name, service.name
@@ -142,6 +146,10 @@ class App:
             self.front.require_serving()
         caller = NOBODY
         if route.policy.role != "none":
+            if route.path == logs.PATH:
+                service = await self._any_service(method, headers)
+            elif named:
+                await self._require_named(named, method, headers)
             caller = await caller_of(service, method, headers)
             self._count(f"{service.name}/{caller.name}", current, scope.get(CONNECTION))
             _require_rights(caller, route)
@@ -193,11 +201,27 @@ class App:
         except UnicodeDecodeError as error:
             raise BadRequest("the path is not UTF-8", why=str(error), hint="encode it as UTF-8, then %XX") from error
 
-    def _named(self, name: str) -> Service:
-        found = self.services.get(name)
-        if found is None:
-            raise NoSuchRoute(f"there is no log {name[:80]!r} here", hint="check the name after /v1/logs/")
-        return found
+    async def _any_service(self, method: str, headers: Mapping[str, str]) -> Service:
+        """Return a log that the caller may use; the first one, if there is none."""
+        for service in self.services.values():
+            if await _is_caller_of(service, method, headers):
+                return service
+        return self._default
+
+    async def _require_named(self, name: str, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse a name that no log has. One that the caller has no token for is refused in the same way."""
+        if name in self.services and await _is_caller_of(self.services[name], method, headers):
+            return
+        await caller_of(await self._any_service(method, headers), method, headers)  # without any token: 401
+        raise NoSuchRoute(f"there is no log {name[:80]!r} here", hint=f"GET {logs.PATH}")
+
+
+async def _is_caller_of(service: Service, method: str, headers: Mapping[str, str]) -> bool:
+    try:
+        await caller_of(service, method, headers)
+    except NotSignedIn:
+        return False
+    return True
 
 
 def _require_rights(caller: Caller, route: Route) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -60,6 +60,7 @@ class Service:
         self.hub = self.front.metrics.hubs[name] = Hub(log)
         self.jobs = Jobs(name)
         self.documents: dict[str, bytes] = {}
+        self.neighbours: Mapping[str, Service] = {name: self}  # every log of this server, by its name
         self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
         self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")

@@ -30,7 +30,7 @@ SPECVERSION = "1.0"
 ENDED = "everlog.export.ended"
 """The type of the last CloudEvent of an export: its data has the count and the digest of the others."""
 
-_SOURCE = "urn:everlog:"
+SOURCE = "urn:everlog:"
 _HASH_BYTES = 32
 # Extension attributes are lower case, without a break and of at most 20 characters.
 _TEXTS = {
@@ -56,7 +56,7 @@ def cloudevent_of(recorded: Recorded) -> dict[str, Any]:
     event = {
         "specversion": SPECVERSION,
         "id": found["id"],
-        "source": _SOURCE + quote(found["origin"], safe=""),
+        "source": SOURCE + quote(found["origin"], safe=""),
         "type": found["type"],
         "subject": found["stream"],
         "time": found["occurred_at"],
@@ -80,7 +80,7 @@ def ended(count: int, digest: str) -> dict[str, Any]:
     return {
         "specversion": SPECVERSION,
         "id": digest,
-        "source": _SOURCE + "export",
+        "source": SOURCE + "export",
         "type": ENDED,
         "datacontenttype": "application/json",
         "data": {"count": count, "digest": digest},
@@ -96,13 +96,13 @@ def event_of(found: Mapping[str, Any]) -> Event:
     fields = Fields(found)
     _require_version(fields)
     source = fields.text("source")
-    if not source.startswith(_SOURCE):
-        raise Wrong(f"source {source[:60]!r} is not {_SOURCE}ORIGIN, although the event claims to be of everlog")
+    if not source.startswith(SOURCE):
+        raise Wrong(f"source {source[:60]!r} is not {SOURCE}ORIGIN, although the event claims to be of everlog")
     named: dict[str, Any] = {
         "id": fields.text("id"),
         "type": fields.text("type"),
         "stream": fields.text("subject"),
-        "origin": unquote(source.removeprefix(_SOURCE)),
+        "origin": unquote(source.removeprefix(SOURCE)),
         "occurred_at": fields.text("time"),
         "payload": fields.object("data", {}),
         "tags": fields.json_object("evtags"),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from datetime import datetime
 from typing import Any
 
+import httpx2
 import pytest
+from cloudevents.core.formats.json import JSONFormat
 from tests.server.calling import Calls
+from tests.server.event_source import EventSource
+from tests.server.listening import listening
 
 from everlog.server.app import App
 from everlog.server.events.cloudevents import BATCH, ONE
@@ -37,7 +44,6 @@ def test_a_structured_event_is_recorded_once_however_often_it_is_sent(app: App, 
 
 def test_an_event_of_the_library_arrives_in_binary_mode(app: App, calls: Calls) -> None:
     from cloudevents.core.bindings.http import to_binary
-    from cloudevents.core.formats.json import JSONFormat
     from cloudevents.core.v1.event import CloudEvent
 
     attributes = {name: value for name, value in EVENT.items() if name not in ("data", "time")}
@@ -50,7 +56,6 @@ def test_an_event_of_the_library_arrives_in_binary_mode(app: App, calls: Calls) 
 
 
 def test_a_batch_is_recorded_whole_and_read_back_by_the_library(app: App, calls: Calls) -> None:
-    from cloudevents.core.formats.json import JSONFormat
 
     both = [EVENT, {**EVENT, "id": "A-2"}]
     made = calls.post("/v1/events:batch", both, headers={"content-type": BATCH}).json()["events"]
@@ -78,3 +83,106 @@ def test_what_is_not_a_cloudevent_is_refused_with_the_field(app: App, calls: Cal
     answer = calls.post("/v1/events", EVENT | wrong, headers={"content-type": ONE})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_field")
     assert app.services["log"].log.head() == 0
+
+
+# ---- out
+
+
+@pytest.fixture
+def five(app: App, calls: Calls) -> list[dict[str, Any]]:
+    """Five events, as the API has them."""
+    log = app.services["log"].log
+    for n in range(5):
+        log.append("note.added", stream=f"note/{n}", payload={"text": f"text {n}"}, actor="user:bob", scope="acme")
+    found: list[dict[str, Any]] = calls.get("/v1/events").json()["events"]
+    return found
+
+
+def require_equal(answer: httpx2.Response | bytes, records: list[dict[str, Any]]) -> None:
+    """Read CloudEvents with the library, and compare them with records."""
+    content = answer if isinstance(answer, bytes) else answer.content
+    values = json.loads(content)
+    for value, record in zip(values if isinstance(values, list) else [values], records, strict=True):
+        found = JSONFormat().read(None, json.dumps(value))
+        data: Any = found.get_data()
+        assert (found.get_id(), found.get_type(), found.get_subject()) == (
+            record["id"],
+            record["type"],
+            record["stream"],
+        )
+        assert data == record["payload"]
+        assert found.get_time() == datetime.fromisoformat(record["occurred_at"])
+        assert found.get_source() == f"urn:everlog:{record['origin']}"
+        assert found.get_extension("evposition") == str(record["position"])
+        assert found.get_extension("evactor") == record["actor"]
+
+
+@pytest.mark.parametrize("accept", [BATCH, ONE, f"{BATCH}, {ONE};q=0.5, */*;q=0.1"])
+def test_pages_are_batches_that_the_library_reads(calls: Calls, five: list[dict[str, Any]], accept: str) -> None:
+    path, read = "/v1/events?after=0&limit=2", []
+    while True:
+        answer = calls.get(path, headers={"accept": accept})
+        assert answer.headers["content-type"] == BATCH
+        if answer.content == b"[]":
+            break
+        plain = calls.get(path).json()
+        require_equal(answer, plain["events"])
+        assert answer.headers["everlog-next"] == plain["next"]
+        assert answer.headers["everlog-head"] == str(plain["head"]) == "5"
+        assert answer.headers["everlog-looked-to"] == str(plain["looked_to"])
+        read += plain["events"]
+        path = "/v1/events" + re.findall("<(.*)>", answer.headers["link"])[0]
+    assert read == five
+
+
+def test_a_batch_has_its_own_tag_and_waits_and_goes_backwards(calls: Calls, five: list[dict[str, Any]]) -> None:
+    answer, plain = calls.get("/v1/events", headers={"accept": BATCH}), calls.get("/v1/events")
+    assert answer.headers["etag"] != plain.headers["etag"]
+    assert answer.headers["vary"] == "accept"
+    known = {"accept": BATCH, "if-none-match": answer.headers["etag"]}
+    assert calls.get("/v1/events", headers=known).status_code == 304
+    require_equal(calls.get("/v1/events?order=newest", headers={"accept": BATCH}), five[::-1])
+    require_equal(calls.get("/v1/events?after=3&wait=5", headers={"accept": BATCH}), five[3:])
+
+
+def test_a_reset_is_an_event_of_the_batch(app: App, calls: Calls, five: list[dict[str, Any]]) -> None:
+    cursor = calls.get("/v1/events?after=0").json()["next"]
+    app.services["log"].log.purge("note/1", reason="asked to")
+    answer = calls.get(f"/v1/events?after={cursor}", headers={"accept": BATCH})
+    (only,) = answer.json()
+    found = JSONFormat().read(None, json.dumps(only))
+    data: Any = found.get_data()
+    assert (found.get_type(), data) == ("everlog.reset", {"reason": "purged", "next": answer.headers["everlog-next"]})
+    assert calls.get(f"/v1/events?after={data['next']}", headers={"accept": BATCH}).content == b"[]"
+
+
+@pytest.mark.parametrize("path", ["/v1/events/{id}", "/v1/at/{position}"])
+def test_one_event_is_structured_or_a_batch_of_one(calls: Calls, five: list[dict[str, Any]], path: str) -> None:
+    for accept in (ONE, BATCH):
+        answer = calls.get(path.format_map(five[2]), headers={"accept": accept})
+        assert answer.headers["content-type"] == accept
+        assert isinstance(answer.json(), list) == (accept == BATCH)
+        require_equal(answer, [five[2]])
+    assert calls.get(path.format_map(five[2])).json() == five[2]
+
+
+def test_a_stream_has_one_cloudevent_per_event_and_notices_as_they_are(
+    app: App, calls: Calls, five: list[dict[str, Any]]
+) -> None:
+    log = app.services["log"].log
+    with listening(app) as url:
+        port = int(url.rpartition(":")[2])
+        source = EventSource(port, "/v1/events/stream", calls.secret, accept=f"text/event-stream, {ONE}")
+        try:
+            source.open()
+            events = source.events()
+            received = [next(events) for _ in range(5)]  # from pages
+            log.append("note.added", stream="note/5", payload={"text": "live"}, actor="user:bob")
+            received.append(next(events))  # from the hub
+            records = calls.get("/v1/events").json()["events"]
+            require_equal(b"[" + b",".join(one.data.encode() for one in received) + b"]", records)
+            log.purge("note/1", reason="asked to")
+            reset = next(events)
+            assert (reset.type, reset.json["reason"]) == ("reset", "purged")
+        finally:
+            source.close()

@@ -10,15 +10,16 @@ import msgspec
 from msgspec import Meta
 
 from everlog.application.operations.fields import Record, StreamName, record_of
-from everlog.core.query import Query, in_scope
+from everlog.core.query import Query, in_scope, narrowed
 from everlog.errors import InvalidField, WrongSequence
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft, Receipt
-from everlog.log.write.expect import Expect
+from everlog.log.write.expect import Expect, NoMatch, require_read
 from everlog.log.write.guard import ATTEMPTS
 from everlog.programs.command import Action, By, Done
-from everlog.programs.perform import no_such_scope, require_stream_within
+from everlog.programs.perform import no_such_scope, require_stream_within, without_place
 from everlog.programs.policy import Policy
+from everlog.views.as_of import head_within
 from everlog.wire.messages import DraftObject, NoMatchObject
 
 BATCH_MAX = 10_000
@@ -104,7 +105,8 @@ def commit_within(log: Log, drafts: Sequence[Draft], by: By, *, operation: str, 
     for attempt in range(1, ATTEMPTS + 1):
         own = claimed_streams(log, asked, by.within)
         try:
-            return log.writer.commit(own, key=by.key, operation=operation, dry_run=dry_run, key_scope=by.within)
+            receipt = log.writer.commit(own, key=by.key, operation=operation, dry_run=dry_run, key_scope=by.within)
+            return without_place(log, receipt, by.within)
         except WrongSequence as error:
             if attempt == ATTEMPTS or not taken_meanwhile(error, asked):
                 raise
@@ -136,8 +138,22 @@ def claimed_streams(log: Log, drafts: list[Draft], within: str) -> list[Draft]:
         seen.add(draft.stream)
         if fresh and draft.expect is Expect.ANY:
             draft = msgspec.structs.replace(draft, expect=Expect.NONE)
+        elif isinstance(draft.expect, NoMatch):
+            draft = msgspec.structs.replace(draft, expect=_own_expectation(log, draft.expect, within))
         found.append(draft)
     return found
+
+
+def _own_expectation(log: Log, expect: NoMatch, within: str) -> NoMatch:
+    """Return an expectation about the caller's own events: those of others neither meet it nor break it."""
+    require_read(expect, head_within(log, within))
+    own = []
+    for query in (expect.query, *expect.also):
+        part = narrowed(query, within)
+        if part is None:
+            raise no_such_scope(query.scope)
+        own.append(part)
+    return msgspec.structs.replace(expect, query=own[0], also=tuple(own[1:]))
 
 
 def taken_meanwhile(error: WrongSequence, asked: Sequence[Draft]) -> bool:

@@ -84,17 +84,25 @@ def require(expectation: Expectation, stream: str, sequence: int, writer: OpenWr
 
 
 def _require_no_match(expectation: NoMatch, writer: OpenWrite) -> None:
-    if not expectation.epoch and expectation.after > writer.head():
-        raise InvalidField(
-            f"the append expects nothing after position {expectation.after}, the log is at {writer.head()}",
-            why="a decision cannot have been based on what is not there yet",
-            hint="expect the head at which the log was read",
-            field="expect",
-        )
+    require_read(expectation, writer.head())
     queries = (expectation.query, *expectation.also)
     change = find_change(writer, queries, after=expectation.after, epoch=expectation.epoch)
     if change is not None:
         raise QueryMatched(change.what, why=change.why, hint=change.hint, **change.details)
+
+
+def require_read(expectation: NoMatch, head: Position) -> None:
+    """Refuse the expectation of a caller that has read further than the log goes that it sees."""
+    if expectation.after <= head:
+        return
+    if not expectation.epoch:
+        raise InvalidField(
+            f"the append expects nothing after position {expectation.after}, the log is at {head}",
+            why="a decision cannot have been based on what is not there yet",
+            hint="expect the head at which the log was read",
+            field="expect",
+        )
+    raise QueryMatched(_OTHER_HISTORY.what, why=_OTHER_HISTORY.why, hint=_OTHER_HISTORY.hint)
 
 
 class Change(NamedTuple):
@@ -106,6 +114,14 @@ class Change(NamedTuple):
     details: dict[str, Any]
 
 
+_OTHER_HISTORY = Change(
+    "the log has another history than the one that was read",
+    why="another branch was checked out, or a backup was restored, after the decision was made",
+    hint="read the log again, check whether your decision is still right, then retry",
+    details={},
+)
+
+
 def find_change(writer: OpenWrite, queries: Sequence[Query], *, after: Position, epoch: str) -> Change | None:
     """Return a change of what matches the queries since it was read up to `after`, if there is one.
 
@@ -113,12 +129,7 @@ def find_change(writer: OpenWrite, queries: Sequence[Query], *, after: Position,
     """
     head = writer.head()
     if after > head or (epoch and epoch != writer.epoch):
-        return Change(
-            "the log has another history than the one that was read",
-            why="another branch was checked out, or a backup was restored, after the decision was made",
-            hint="read the log again, check whether your decision is still right, then retry",
-            details={},
-        )
+        return _OTHER_HISTORY
     for query in queries:
         for found in writer.read(query, after=after, limit=1):
             return Change(

@@ -14,9 +14,10 @@ from everlog.core.event import Recorded
 from everlog.core.query import in_scope
 from everlog.core.query import narrowed as confined
 from everlog.log.write.draft import Draft
+from everlog.programs.perform import without_place as without_place
 from everlog.server.routes.route import Caller
 
-__all__ = ["claimed_streams", "confined", "own_draft", "taken_meanwhile", "visible"]
+__all__ = ["claimed_streams", "confined", "own_draft", "taken_meanwhile", "visible", "without_place"]
 
 
 def visible(recorded: Recorded | None, caller: Caller) -> Recorded | None:

@@ -124,9 +124,10 @@ async def record(request: Request, drafts: list[Draft], *, operation: str, key: 
             own = await request.service.run(confined.claimed_streams, log, asked, caller.within)
         try:
             if dry_run:
-                return await request.service.run(
+                receipt = await request.service.run(
                     log.writer.commit, own, key=key, operation=operation, dry_run=True, key_scope=caller.within
                 )
+                return await request.service.run(confined.without_place, log, receipt, caller.within)
             return await aio.commit(
                 log, own, key=key, operation=operation, key_scope=caller.within, owned=True, large=large
             )
@@ -159,9 +160,11 @@ async def at(request: Request) -> Response:
 def _one(request: Request, found: Recorded | None, name: str) -> Response:
     if found is None:
         raise NotFound(f"there is no event {name[:80]}", hint="GET /v1/events")
-    if cloudevents.ONE in request.header("accept"):
-        return Response(cloudevents.one_bytes(found), content_type=cloudevents.ONE)
-    return Response(record_bytes(found))
+    accept = request.header("accept")
+    if cloudevents.are_accepted(accept):
+        body, kind = cloudevents.of_record(found, accept)
+        return Response(body, content_type=kind, headers=[("vary", "accept")])
+    return Response(record_bytes(found), headers=[("vary", "accept")])
 
 
 _RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
@@ -170,7 +173,8 @@ _READ = Policy(role="read", scope="within")
 
 _ONE = (
     Answer(status=200, about="The event.", type=Record),
-    Answer(status=200, about="The event, if Accept asks for CloudEvents.", content_type=cloudevents.ONE),
+    Answer(status=200, about="The event, if Accept asks for a CloudEvent.", content_type=cloudevents.ONE),
+    Answer(status=200, about="The same as a batch of one.", content_type=cloudevents.BATCH),
 )
 
 ROUTES = (

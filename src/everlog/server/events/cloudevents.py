@@ -5,12 +5,16 @@
     evcorrelationid, …            the event's own fields, as an export has them
     other extensions              tags `ce.NAME`
 
+A page is a batch; what it has beside its events is in headers (`everlog-next`, `everlog-head`, `everlog-looked-to`),
+and a reset is a CloudEvent of the type `everlog.reset`, so that no reader can overlook it. Each event of a stream is
+one CloudEvent.
+
 The token decides who acts, and in which scope, as for every event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,10 +25,13 @@ from everlog.core.event import Recorded
 from everlog.core.fields import moment_of, stream_of
 from everlog.errors import InvalidField
 from everlog.log.write.draft import Draft
-from everlog.transfer.cloudevents import SPECVERSION, cloudevent_of
+from everlog.transfer.cloudevents import SOURCE, SPECVERSION, cloudevent_of
+from everlog.wire.messages import PageObject, read_record
 
 ONE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
+RESET = "everlog.reset"
+JSON = "application/json"
 _HEADER = "ce-"
 _FIELDS = {
     "evcorrelationid": "correlation_id",
@@ -123,11 +130,47 @@ def _wrong(why: str, field: str) -> InvalidField:
     )
 
 
-def one_bytes(recorded: Recorded) -> bytes:
-    """Return a record as a CloudEvent in structured mode."""
-    return msgspec.json.encode(cloudevent_of(recorded))
+# ---- out
 
 
-def batch_bytes(records: Iterable[Recorded]) -> bytes:
-    """Return records as CloudEvents in batch mode."""
-    return msgspec.json.encode([cloudevent_of(recorded) for recorded in records])
+def are_accepted(accept: str) -> bool:
+    """Return whether the header Accept asks for CloudEvents."""
+    return ONE in accept or BATCH in accept
+
+
+def of_record(recorded: Recorded, accept: str) -> tuple[bytes, str]:
+    """Return a record as a CloudEvent, structured or as a batch of one, and its content type."""
+    found = cloudevent_of(recorded)
+    return (msgspec.json.encode(found), ONE) if ONE in accept else (msgspec.json.encode([found]), BATCH)
+
+
+def of_page(body: bytes, origin: str) -> tuple[bytes, list[tuple[str, str]]]:
+    """Return a page as CloudEvents in batch mode, and as headers what a batch has no place for."""
+    page = msgspec.json.decode(body, type=PageObject)
+    found = [cloudevent_of(read_record(one)) for one in page.events]
+    if page.reset_required:
+        found.append(
+            {
+                "specversion": SPECVERSION,
+                "id": page.next,
+                "source": SOURCE + origin,
+                "type": RESET,
+                "datacontenttype": JSON,
+                "data": {"reason": page.reason, "next": page.next},
+            }
+        )
+    facts = {"everlog-next": page.next, "everlog-head": page.head, "everlog-looked-to": page.looked_to}
+    return msgspec.json.encode(found), [(name, str(value)) for name, value in facts.items()]
+
+
+_DATA = b"data: "
+
+
+def of_frames(data: bytes) -> bytes:
+    """Return frames of a stream with CloudEvents in place of records. Other frames stay as they are."""
+    frames = data.split(b"\n\n")
+    for n, frame in enumerate(frames):
+        start, mark, record = frame.partition(b"\n" + _DATA)
+        if mark and start.startswith(b"id: "):  # a notice begins with its event
+            frames[n] = start + mark + msgspec.json.encode(cloudevent_of(read_record(record)))
+    return b"\n\n".join(frames)

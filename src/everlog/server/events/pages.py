@@ -4,7 +4,7 @@
     from=POSITION      the caller only looks: what was purged is shown as holes, and there is no reset
     order=newest       the caller looks backwards: `next` is the `from` of the page of older events
 
-`wait` and `Accept: application/x-ndjson` change when and how a page is sent, not what it has.
+`wait`, and `Accept` with NDJSON or CloudEvents, change when and how a page is sent, not what it has.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from everlog.application.events.reading import Read, Reading
 from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import EverlogError, InvalidField, NotSignedIn
+from everlog.server.events import cloudevents
 from everlog.server.events.hub import Client, Live
 from everlog.server.events.sending import Sending
 from everlog.server.events.streaming import Filter, still_allowed
@@ -59,6 +60,15 @@ async def page(request: Request) -> Response | Streamed:
     accepted = request.header("accept")
     if NDJSON in accepted:
         return await _export(request, asked)
+    found = await _json_page(request, asked)
+    if found.status == 200 and cloudevents.are_accepted(accepted):
+        origin = request.service.log.identity.origin
+        body, facts = await request.service.run(cloudevents.of_page, found.body, origin)
+        return Response(body, content_type=cloudevents.BATCH, headers=[*found.headers[1:], *facts])
+    return found
+
+
+async def _json_page(request: Request, asked: EventsQuery) -> Response:
     reading = Reading(request.service.log, asked.query(), request.caller.within)
     known = request.header("if-none-match")
     if known and not asked.wait:
@@ -160,7 +170,8 @@ def _tag(request: Request, epoch: str, head: int) -> str:
     The head of a limited caller is its own: it does not change when others write.
     """
     asked = urlencode(sorted(pair for pair in _pairs(request) if pair[0] != "wait"))
-    of_query = hashlib.sha256(f"{request.caller.within}\0{asked}".encode()).hexdigest()[:16]
+    form = cloudevents.BATCH if cloudevents.are_accepted(request.header("accept")) else ""
+    of_query = hashlib.sha256(f"{request.caller.within}\0{asked}\0{form}".encode()).hexdigest()[:16]
     return f'"{epoch}-{head}-{of_query}"'
 
 
@@ -321,6 +332,9 @@ ROUTES = (
         answers=(
             Answer(status=200, about="A page.", type=PageObject),
             Answer(status=200, about="All events, one per line; the last line is the end.", content_type=NDJSON),
+            Answer(
+                status=200, about="A page as CloudEvents, if Accept asks for them.", content_type=cloudevents.BATCH
+            ),
             Answer(status=304, about="Nothing has changed since the answer that If-None-Match names."),
         ),
         problems=("invalid_field", "damaged", "schema_broken"),

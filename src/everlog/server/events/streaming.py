@@ -16,6 +16,7 @@ from everlog.application.operations.fields import Filter as Filter
 from everlog.core.query import Cursor
 from everlog.errors import CursorConflict, EverlogError, Unavailable
 from everlog.server.callers.auth import caller_of
+from everlog.server.events import cloudevents
 from everlog.server.events.frames import frames_of, notice
 from everlog.server.events.hub import Allowed, Client
 from everlog.server.events.sending import Sending
@@ -78,6 +79,7 @@ class _Stream:
         self._reading = reading
         self._first: Read | None = first
         self._client = Client(reading, still_allowed(request))
+        self._as_cloudevents = cloudevents.are_accepted(request.header("accept"))
 
     async def run(self, sending: Sending) -> None:
         client, hub = self._client, self._hub
@@ -90,7 +92,7 @@ class _Stream:
                 while client.live and not sending.gone:
                     data = client.take()
                     if data:
-                        await sending(data)
+                        await self._send(sending, data)
                     else:
                         await client.wait()
                 if sending.gone:
@@ -104,9 +106,15 @@ class _Stream:
         finally:
             hub.remove(client)
 
+    async def _send(self, sending: Sending, data: bytes) -> None:
+        """Send events in the form that was asked for: all clients of a filter share the text of records."""
+        if self._as_cloudevents:
+            data = await self._service.run(cloudevents.of_frames, data)
+        await sending(data)
+
     async def _send_queue(self, sending: Sending) -> None:
         while data := self._client.take():
-            await sending(data)
+            await self._send(sending, data)
 
     async def _catch_up(self, sending: Sending) -> None:
         """Send pages until the client has joined the live end, or ends."""
@@ -120,7 +128,7 @@ class _Stream:
             if page.events:
                 frames = frames_of(page, read.knows, self._service.log.identity)
                 text = await self._service.run(lambda: b"".join([frame.data for frame in frames]))  # noqa: B023
-                await sending(text)
+                await self._send(sending, text)
             client.advance(read)
             if page.reset is not None:
                 hub.resets_sent += 1

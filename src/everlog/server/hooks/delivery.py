@@ -25,7 +25,7 @@ from everlog.core.event import Recorded
 from everlog.errors import EverlogError, Forbidden, LogClosed, PeerUnavailable
 from everlog.log.log import Log
 from everlog.os_errors import survive_closed_connections
-from everlog.server.events.cloudevents import ONE, one_bytes
+from everlog.server.events.cloudevents import ONE, of_record
 from everlog.server.hooks.hook import Hook, HookSecrets, hooks_of, signature_headers
 
 TIMEOUT_S = 10.0
@@ -91,7 +91,7 @@ class Delivery:
         """Send one event. Raise if it was not taken."""
         parts = urlsplit(self._hook.url)
         address = address_of(self._hook, self._look_up)
-        body = one_bytes(recorded)
+        body = of_record(recorded, ONE)[0]
         signed = signature_headers(
             recorded.event.id, int(time.time()), body, self._secrets.of(self._hook), self._log.signing_key()
         )

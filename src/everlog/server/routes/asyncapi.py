@@ -15,9 +15,15 @@ from everlog.wire.messages import RecordObject
 from everlog.wire.problems import Problem
 
 _MESSAGES = {
-    "event": ("An event of the log, with no event line; id is the cursor after it.", "RecordObject"),
+    "event": (
+        "An event of the log, with no event line; id is the cursor after it. Accept may ask for CloudEvents.",
+        "RecordObject",
+    ),
     "reset": ("History has changed: forget what was derived, and continue after the cursor.", "Notice"),
-    "bye": ("The server ends the stream: reconnect with the cursor. reason is shutdown, revoked or slow.", "Notice"),
+    "bye": (
+        "The server ends the stream: reconnect with the cursor. reason is shutdown, revoked, too_slow or failed.",
+        "Notice",
+    ),
 }
 
 

@@ -85,10 +85,10 @@ def fields_of(operation: Operation, known: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def answer_to(calls: Calls, operation: Operation, given: dict[str, Any]) -> tuple[int, bytes]:
+def answer_to(calls: Calls, operation: Operation, given: dict[str, Any], *, query: str = "") -> tuple[int, bytes]:
     """Return the status and the body, without what differs between any two requests."""
     if operation.records:
-        found = calls.post(f"/v1/do/{operation.name}", given)
+        found = calls.post(f"/v1/do/{operation.name}{query}", given)
     else:
         found = calls.get(f"/v1/ask/{operation.name}", params=[*_pairs(operation, given)])
     return found.status_code, _VOLATILE.sub(b"", _VOLATILE.sub(b"", found.content))
@@ -130,6 +130,28 @@ def test_what_others_write_changes_no_answer(apps: dict[str, App], operation: Op
     again = own.get("/v1/events?after=0")
     assert again.content == page.content, "neither does the head, nor how far a page looked"
     assert again.headers.get("etag") == page.headers.get("etag")
+
+
+@pytest.mark.parametrize("query", ["?dry_run=true", "?dry_run=true&full=true"])
+@pytest.mark.parametrize("operation", DONE)
+def test_what_others_write_changes_no_dry_run(apps: dict[str, App], operation: Operation, query: str) -> None:
+    name = operation.name.partition(".")[0]
+    app, given = apps[name], fields_of(operation, _KNOWN[name])
+    own = caller(app, SCOPE)
+    status, before = answer_to(own, operation, given, query=query)
+    assert others_write(app.services["log"].log, name, len(_SECRETS)) >= 5
+    assert (status, _MADE_ANEW.sub(b"", before)) == (
+        status,
+        _MADE_ANEW.sub(b"", answer_to(own, operation, given, query=query)[1]),
+    )
+
+
+_MADE_ANEW = re.compile(
+    rb'"(?:[a-z]+_at|salt|commitment|short_id|title|summary|next)":("[^"]*"|\[[^]]*\])|"upto":[{][^}]*[}]'
+    rb'|"id":"[0-9a-z]{4}"|[0-9A-HJKMNP-TV-Z]{26}'
+)
+"""What a dry run makes anew each time, such as ids and names that follow from them; and `upto`, the ends of chains
+of nodes, which a revocation must state: with them, its dry run shows how many events the nodes of a member made."""
 
 
 @pytest.mark.parametrize("named", ["with its scope", "without its scope"])
