@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -71,9 +72,16 @@ def personal_fields(
 def has_personal(model: type[Any]) -> bool:
     """Return whether a model has personal fields; a model that cannot be used has none."""
     try:
-        return any(any(_marks(hint)) for hint in get_type_hints(model, include_extras=True).values())
+        return _is_marked(model)
     except (NameError, TypeError):
         return False
+
+
+@lru_cache(maxsize=1_000)
+def _is_marked(model: type[Any]) -> bool:
+    """Return whether a field has a mark. It is asked for with every exchange; a model that cannot be used is asked
+    again."""
+    return any(any(_marks(hint)) for hint in get_type_hints(model, include_extras=True).values())
 
 
 def with_personal(schema: dict[str, Any], personal: Mapping[str, Personal]) -> dict[str, Any]:

@@ -112,15 +112,9 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
         """Open the log. It is never created here: a log that is missing raises NotFound.
 
-        A forget that was interrupted is finished before the first write. What was forgotten here and came back with
-        git is erased again.
+        What was forgotten here and came back with git is erased again.
         """
         log = self._open(past_damage)
-        if log.writer.first is not None:
-            from everlog.application.trust.forget import finish_before_writing
-            from everlog.application.trust.owned_bytes import owned_by
-
-            finish_before_writing(log, lambda: owned_by(self))
         if isinstance(log.stored, InGit) and past_damage is None and count_forgets(log.writer.small_state):
             from everlog.application.trust.forget import forget_what_git_brought
 

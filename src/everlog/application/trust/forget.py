@@ -34,6 +34,7 @@ from everlog.log.forget import (
     byte_forms,
     find_listed,
     find_subject,
+    find_unrecorded,
     forget_again,
     record_forgotten,
 )
@@ -126,6 +127,17 @@ def follow(
         return done + _begin(log, unfinished, find_listed(log, record), owned, actor, on_step)
 
 
+def record_again(log: Log, *, owned: Owned) -> list[Receipt]:
+    """Record what was forgotten here once more, if this log was put back and lost the record: the keys are beside it,
+    and other nodes may not know."""
+    concerned = find_unrecorded(log)
+    if not concerned or is_unfinished(log):
+        return []
+    unfinished = _alone(log)
+    with unfinished.alone():
+        return _begin(log, unfinished, concerned, owned, "", lambda step: None)
+
+
 def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list[Receipt]:
     """Finish a forget that was interrupted, if there is one."""
     unfinished = _alone(log)
@@ -133,25 +145,20 @@ def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list
         return _finish(log, unfinished, owned, on_step)
 
 
-def finish_before_writing(log: Log, owned: Callable[[], Owned]) -> None:
-    """Have a forget that was interrupted finished before the next write of this process.
+def finish_interrupted(log: Log, owned: Owned) -> None:
+    """Finish a forget that was interrupted, before the next write of this process.
 
     If that cannot be done now, such as beside a process that is forgetting, the write goes on.
     """
-
-    def finish_it() -> None:
-        try:
-            done = finish(log, owned=owned())
-        except EverlogError as error:
-            _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
-            return
-        for one in done:
-            _logger.warning("a forget that was interrupted is finished now: everlog forget --status")
-            if one.searched.found:
-                _logger.warning("a value is still there, in %s", ", ".join(one.searched.found))
-
-    if is_unfinished(log):
-        log.writer.first = finish_it
+    try:
+        done = finish(log, owned=owned)
+    except EverlogError as error:
+        _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
+        return
+    for one in done:
+        _logger.warning("a forget that was interrupted is finished now: everlog forget --status")
+        if one.searched.found:
+            _logger.warning("a value is still there, in %s", ", ".join(one.searched.found))
 
 
 def forget_what_git_brought(log: Log, stored: InGit) -> None:

@@ -63,6 +63,11 @@ class Owned(msgspec.Struct, frozen=True):
             return True  # it was removed meanwhile: look again
 
 
+def owned_at(url: str, base: Path, *, own: bool) -> Owned:
+    """Return where the bytes of a log are: with `own`, of that of the .everlog folder `base`."""
+    return owned_by(Location(work_in=base.parent) if own else Location(url=url, work_in=base))
+
+
 def owned_by(location: Location) -> Owned:
     """Return where the bytes of a log are."""
     settings = location.settings().settings
