@@ -494,9 +494,13 @@ class History:
 
     def require_agreement(self, *, nothing_lost: bool = False) -> None:
         """All nodes agree. One that removed something with a record that does not count lacks that, and nothing else;
-        with `nothing_lost`, there is no such node."""
+        with `nothing_lost`, there is no such node. What no node has any more cannot be sent: then nodes agree only
+        when an admin has purged it again."""
         first = self.nodes[0]
         forks, everything = counting(first)[0], set().union(*(counting(node)[1] for node in self.nodes))
+        if not nothing_lost and any(node_lost(node).keys() - everything for node in self.nodes):
+            self.seen["lost everywhere"] += 1
+            return
         digests: dict[frozenset[str], tuple[str, ...]] = {}
         for place, node in enumerate(self.nodes):
             where = f"{self.stores[place]} {place}"

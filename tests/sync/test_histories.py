@@ -12,7 +12,7 @@ from tests.sync.histories import OPS, History
 
 SHORT, FULL, STEPS = 60, 2_000, 30
 PARTS = 20
-FOUND = (113, 150, 152, 188, 207, 231, 253, 314, 382, 436, 873, 1155)
+FOUND = (113, 150, 152, 188, 207, 231, 253, 314, 382, 436, 602, 873, 1155)
 """Histories beyond the short ones that have found a defect."""
 
 

@@ -23,7 +23,14 @@ from typing import Any
 
 import msgspec
 
-from everlog.application.trust.owned_bytes import Owned, Searched, remove_lake, rewrite_exports, search
+from everlog.application.trust.owned_bytes import (
+    Owned,
+    Searched,
+    exports_beside,
+    remove_lake,
+    rewrite_exports,
+    search,
+)
 from everlog.core.event import Recorded, moment
 from everlog.core.ids import EventId, parse_id
 from everlog.core.query import Query
@@ -70,6 +77,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     exports: list[str] = []
     lake: bool = False
     searched: Searched
+    beside: list[str] = []  # exports elsewhere that have what was erased, and that nobody changed
     git: bool = False  # git may have what was erased, and nobody changed that
 
     @property
@@ -232,7 +240,8 @@ def _carry_out(log: Log, unfinished: Unfinished, request: _Request, owned: Owned
     log.writer.write(lambda write: put_forget(write, finished))
     on_step("done")
     unfinished.remove()
-    return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, git=git)
+    beside = exports_beside(owned, concerned.open)
+    return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, beside=beside, git=git)
 
 
 def _searched(log: Log, owned: Owned, forms: Sequence[bytes]) -> Searched:
