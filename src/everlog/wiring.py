@@ -316,7 +316,7 @@ def _log(
     refuse_unfinished(store, "this log")
     is_interrupted = beside.keys is not None and note_in(DiskFiles(), beside.keys / "ring")
     if is_interrupted:
-        _logger.warning("somebody is being forgotten, or it was interrupted; to finish it: everlog forget --finish")
+        _logger.warning("somebody is being forgotten, or it was interrupted; the next write finishes it")
     if past_damage is not None:
         from everlog.stores.past_damage import StorePastDamage
 
@@ -334,9 +334,17 @@ def _log(
         signer=_signer(store, settings, beside),
         make_standing=partial(_standing, store, settings.authors) if settings.authors else None,
     )
-    if is_interrupted:  # a command finishes it instead: `Location.open`
-        log.writer.first = partial(_logger.warning, "this program writes to a log in which a forget is not finished")
+    if is_interrupted:
+        log.writer.first = partial(_finish_forget, log, beside)
     return log
+
+
+def _finish_forget(log: Log, beside: _Beside) -> None:
+    """Finish a forget that was interrupted, before the first write."""
+    from everlog.application.trust.forget import finish_interrupted
+    from everlog.application.trust.owned_bytes import owned_at
+
+    finish_interrupted(log, owned_at(beside.url, beside.base, own=beside.own))
 
 
 def _standing(store: Store, authors: str) -> Standing:
@@ -467,7 +475,7 @@ class _Beside:
     """
 
     def __init__(self, settings: Settings, url: str, base: Path, *, own: bool = False) -> None:
-        self.url = url
+        self.url, self.base, self.own = url, base.absolute(), own
         path = store_path(url, base=base)
         self._path = None if path is None else path.absolute()
         self.keys: Path | None = None

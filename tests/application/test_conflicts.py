@@ -137,6 +137,11 @@ def test_the_loser_records_it_once_and_a_decision_is_seen_everywhere(pair: tuple
         (now,) = conflicts(node.log)
         assert (now.winner, now.loser, now.resolved) == (found.loser, found.winner, True)
         assert (now.winner_origin, now.loser_origin) == (found.loser_origin, found.winner_origin)
+    heads = [node.log.head() for node in pair]
+    for node in pair:  # typed twice, or by two: it is decided once
+        assert resolve(node.log, found.conflict).event.id == done.event.id
+        assert resolve(node.log, found.conflict, winner=found.loser).event.id == done.event.id
+    assert [node.log.head() for node in pair] == heads
     resolve(ada.log, found.conflict, winner=found.winner)
     (now,) = conflicts(ada.log)
     assert (now.winner, now.resolved) == (found.winner, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import json
 import shutil
 import stat
 import subprocess
@@ -230,3 +231,32 @@ def test_the_members_who_act_from_a_log_announce_its_next_key(signed: Run) -> No
     ]
     assert old != new
     assert signed("verify").code == 0
+
+
+def test_a_signed_log_may_be_the_everlog_folder_itself(everlog: Run, place: Path) -> None:
+    assert everlog("init", "--signed", "--store", "segments:.").code == 0
+    assert everlog("append", "note.added", "-s", "note/1", "text=hello").code == 0
+    assert everlog("verify").code == 0
+    assert (place / ".everlog" / "keys").is_dir()
+
+
+def test_a_copied_folder_says_that_it_takes_a_new_key(everlog: Run, place: Path) -> None:
+    assert everlog("init", "here", "--signed").code == 0
+    assert everlog("-C", "here", "append", "note.added", "-s", "note/1", "text=hello").code == 0
+    shutil.copytree(place / "here", place / "copy")
+    done = everlog("-C", "copy", "append", "note.added", "-s", "note/1", "text=again")
+    assert done.code == 0
+    new = everlog("-C", "copy", "keys", "show", "--json")
+    assert json.loads(new.out)["data"]["key"] in done.err
+    assert "copied or put back" in done.err
+    assert "copied" not in everlog("-C", "copy", "append", "note.added", "-s", "note/1", "text=more").err
+    assert "copied" not in everlog("-C", "here", "append", "note.added", "-s", "note/1", "text=more").err
+
+
+def test_a_folder_with_a_key_and_no_log_is_a_join_that_was_begun(everlog: Run, place: Path) -> None:
+    (place / ".everlog" / "keys").mkdir(parents=True)
+    for command in (("sync", "http://127.0.0.1:9"), ("log",)):
+        found = everlog(*command)
+        assert found.code != 0
+        assert "everlog join URL" in found.err
+        assert "--new" not in found.err

@@ -82,3 +82,10 @@ def test_the_lock_may_lie_elsewhere(log: Run, place: Path) -> None:
     assert log("schema", "check", "--lock", "types.lock").code == 0
     (place / "types.lock").write_text("{}")
     assert log("schema", "check", "--lock", "types.lock").code == 2
+
+
+def test_a_personal_field_is_shown_as_one(log: Run) -> None:
+    assert log("schema", "add", "customer.registered", "customer:str", "email:str personal of customer").code == 0
+    shown = log("schema", "show", "customer.registered")
+    assert ["email", "str personal of customer", "yes"] in [row[:3] for row in shown.rows]
+    assert ["customer", "str", "yes"] in [row[:3] for row in shown.rows]

@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -18,16 +19,18 @@ from tests.support.postgres_schemas import Schemas
 from tests.trust.signing import Author
 
 from everlog.application.sync.forgets import follow_pending
-from everlog.application.trust.forget import forget
+from everlog.application.trust.forget import finish_interrupted, forget
 from everlog.application.trust.owned_bytes import Owned
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.personal import Personal
-from everlog.core.event import Event
+from everlog.core.event import Event, Purged
+from everlog.core.query import Query
 from everlog.errors import Conflict, NotFound
 from everlog.log.admit.branches import branch_here
 from everlog.log.admit.quarantine import held_rows
 from everlog.log.forgotten import forgets_in
 from everlog.log.log import Log
+from everlog.log.records import PURGED, events_listed
 from everlog.log.write import prepare
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
@@ -38,7 +41,9 @@ from everlog.trust.ring import KeyRing, wrapped_for
 from everlog.trust.sealing import Sealing
 from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Branch, Limit, Rights
-from everlog.views.builtin import Actors
+from everlog.trust.verdicts import Verdicts
+from everlog.views import builtin
+from everlog.views.conflicts import Conflicts
 from everlog.views.registry import Views
 from everlog.views.view import CAUSAL, View
 
@@ -52,7 +57,7 @@ OPS = (
 ROUNDS_MAX = 8
 ADMIN = key(1).public.origin
 REMOVERS = ("user:n0", "user:n1")
-"""Nobody revokes them, and only what they purge and forget is followed, as with the admins of a community."""
+"""Only what they purge and forget is followed, as with the admins of a community. The second one may be revoked."""
 
 
 def new_catalog() -> Catalog:
@@ -143,7 +148,20 @@ class People(View):
         return {"noted": [*state.get("noted", ()), [event.id, event.payload.get("text", "erased")]]}
 
 
-VIEWS = (Told(), Actors(), People())
+class Streams(builtin.Streams):
+    order = CAUSAL
+
+
+class Types(builtin.Types):
+    order = CAUSAL
+
+
+class Fields(builtin.Fields):
+    order = CAUSAL
+
+
+VIEWS = (Told(), People(), builtin.Actors(), Conflicts(), Streams(), Types(), Fields())
+"""All views of a log. Those in the order of positions are folded in causal order here, the same everywhere."""
 
 
 def origin_of(number: int) -> str:
@@ -169,11 +187,12 @@ class History:
         if schemas is not None and seed % 3 == 0:
             self.stores[self.chance.randrange(count)] = "postgresql"
             self.postgres = schemas.new()
-        self.rogues: set[int] = set()  # nodes that purged what nobody else did
         self.keys = [KeysInMemory([key(place + 1)]) for place in range(count)]
         self.nodes = [self.open(place) for place in range(count)]
         self.sides = [0] * count
         self.backups: set[int] = set()
+        self.revoked: set[str] = set()
+        self.trusted: set[str] = set()  # by their origins, members that nobody revokes
         self.written = 0
 
     def open(self, place: int) -> Node:
@@ -195,6 +214,7 @@ class History:
             sealing=Sealing(lambda: self.ring(place, opened.log)),
         )
         log = opened.log
+        log.writer.first = partial(finish_interrupted, log, Owned())
         return Node(log, on_forgotten=lambda: self.follow(log), may_have_keys=lambda node: True)
 
     def ring(self, place: int, log: Log) -> KeyRing:
@@ -246,8 +266,13 @@ class History:
             )
 
     def do_forget(self, place: int) -> None:
-        with suppress(NotFound):
-            forget(self.nodes[place % 2].log, f"p/{self.chance.randrange(3)}", owned=Owned())
+        """One of the first two nodes forgets somebody. If it is the second one, nobody revokes it from then on: what
+        others have destroyed with a record that does not count stays destroyed there, and only there."""
+        log, subject = self.nodes[place % 2].log, f"p/{self.chance.randrange(3)}"
+        if log.identity.origin not in self.revoked:
+            self.trusted.add(log.identity.origin)
+            with suppress(NotFound):
+                forget(log, subject, owned=Owned())
 
     def do_rogue_purge(self, place: int) -> None:
         """A member whose purges nobody follows purges all the same, revoked or not. What it made is elsewhere."""
@@ -258,12 +283,13 @@ class History:
                 self.nodes[place].sync_with(self.nodes[peer].answer)
         with suppress(NotFound):
             self.nodes[place].log.purge(f"note/{self.chance.randrange(4)}", reason="without the right to it")
-            self.rogues.add(place)
 
     def do_crash(self, place: int) -> None:
-        """The process ends between two writes of a sync, and is started again."""
-        other, left = self._other(place), self.chance.randint(1, 6)
-        if other is None or self.stores[place] == "memory":
+        """The process ends between two writes of a sync, a purge or a forget, and is started again."""
+        what = self.chance.choice((self.do_sync, self.do_sync, self.do_purge, self.do_forget))
+        place = place if what == self.do_sync else place % 2
+        left = self.chance.randint(1, 6)
+        if self.stores[place] == "memory":
             return
         writer = self.nodes[place].log.writer
 
@@ -281,7 +307,7 @@ class History:
             for name in ("write", "admit_each"):
                 stack.enter_context(patch.object(writer, name, counted(getattr(writer, name))))
             stack.enter_context(suppress(Stopped))
-            self.nodes[place].sync_with(self.nodes[other].answer)
+            what(place)
         if self.in_files(place):  # as the files are, without what closing a log does
             here, copy = self.folder / f"n{place}", self.folder / f"c{place}"
             shutil.copytree(here, copy)
@@ -359,10 +385,7 @@ class History:
             self.nodes[place] = self.open(place)
 
     def do_purge(self, place: int) -> None:
-        """One of the first two nodes purges: nobody revokes them.
-
-        The events that a revoked member purged with a record that does not count are gone on its node only.
-        """
+        """One of the first two nodes purges. The second one may be revoked afterwards, before its record or after."""
         with suppress(NotFound):
             self.nodes[place % 2].log.purge(f"note/{self.chance.randrange(4)}", reason="a history")
 
@@ -371,11 +394,12 @@ class History:
         admin = self.nodes[0].log
         if admin.identity.origin != ADMIN or self.chance.random() < 0.5:
             return
-        trusted = {*(self.nodes[place].log.identity.origin for place in (0, 1)), ADMIN, key(2).public.origin}
+        trusted = {self.nodes[0].log.identity.origin, ADMIN, *self.trusted}
         ends = {origin: head.end for origin, head in self.nodes[0].heads().origins.items() if origin not in trusted}
         if ends:
             origin = self.chance.choice(sorted(ends))
             upto = max(0, ends[origin] - self.chance.choice((0, 0, 1)))
+            self.revoked.add(origin)
             admin.append("member.revoked", stream="member/1", payload={"origin": origin, "upto": upto})
 
     def do_fork(self, place: int) -> None:
@@ -445,29 +469,72 @@ class History:
         """Sync in rounds, as nodes do, until all of them are equal."""
         for place in range(len(self.nodes)):
             self.do_reopen(place)  # a log that took a new key meanwhile opens boxes with it from now on
-        for _ in range(ROUNDS_MAX):
+        self.sync_all()
+
+    def sync_all(self) -> None:
+        for number in range(ROUNDS_MAX):
             for place in range(len(self.nodes)):
-                other = (place + 1) % len(self.nodes)
+                # In turn with every other node: one whose record lost its standing cannot pass on what it purged.
+                other = (place + 1 + number % (len(self.nodes) - 1)) % len(self.nodes)
                 self.nodes[place].sync_with(self.nodes[other].answer)
             heads = [node.heads() for node in self.nodes]
             if all(proven_equal(heads[0], one) and not one.lacks_keys for one in heads) and not heads[0].lacks_keys:
                 return
 
-    def require_agreement(self) -> None:
+    def purge_what_was_lost(self) -> bool:
+        """What some nodes removed with a record that does not count is purged with one that does; False if there is
+        nothing."""
+        streams = {stream for node in self.nodes for stream in node_lost(node).values()}
+        for stream in sorted(streams):
+            self.nodes[0].log.purge(stream, reason="others have lost it")
+            self.seen["purged what was lost"] += 1
+        if streams:
+            self.sync_all()
+        return bool(streams)
+
+    def require_agreement(self, *, nothing_lost: bool = False) -> None:
+        """All nodes agree. One that removed something with a record that does not count lacks that, and nothing else;
+        with `nothing_lost`, there is no such node. What no node has any more cannot be sent: then nodes agree only
+        when an admin has purged it again."""
         first = self.nodes[0]
+        forks, everything = counting(first)[0], set().union(*(counting(node)[1] for node in self.nodes))
+        if not nothing_lost and any(node_lost(node).keys() - everything for node in self.nodes):
+            self.seen["lost everywhere"] += 1
+            return
+        digests: dict[frozenset[str], tuple[str, ...]] = {}
         for place, node in enumerate(self.nodes):
             where = f"{self.stores[place]} {place}"
             assert proven_equal(first.heads(), node.heads()), f"heads of {where}"
-            forks, ids = counting(node)
-            if place in self.rogues:  # it lacks the events that it purged, and nothing else
-                assert forks == counting(first)[0], f"forks of {where}"
-                assert ids <= counting(first)[1], f"verdicts of {where}"
-            else:
-                assert (forks, ids) == counting(first), f"verdicts of {where}"
-            for view in VIEWS if place not in self.rogues else ():
-                assert first.log.view(view).digest() == node.log.view(view).digest(), f"{view.name} of {where}"
+            lost = frozenset(node_lost(node))
+            assert not (nothing_lost and lost), f"{where} still lacks {lost}"
+            assert counting(node) == (forks, everything - lost), f"verdicts of {where}"
+            found = tuple(node.log.view(view).digest() for view in VIEWS)
+            expected = digests.setdefault(lost, found)
+            wrong = [view.name for view, one, other in zip(VIEWS, found, expected, strict=True) if one != other]
+            assert not wrong, f"{wrong} of {where}"
             report = node.log.verify()
             assert report.ok, (where, report.problems)
+
+
+def node_lost(node: Node) -> dict[str, str]:
+    """Return the events that count and are gone on a node though no record that counts lists them, with streams."""
+    log, verdicts = node.log, node.log.verdicts()
+    records = [one.event for one in log.counted(log.stored.read(Query(types=frozenset((PURGED,)))))]
+    allowed = log.writer.write(lambda write: [one for one in records if log.writer.may_remove(write, one)])
+    listed = {place for record in allowed for place in events_listed(record)}
+    streams = {purge.reserved: purge.stream for purge in log.stored.purges()}
+    return {
+        slot.id: streams[slot.reserved]
+        for slot in log.stored.slots()
+        if isinstance(slot, Purged)
+        and (slot.origin, slot.origin_seq, slot.hash) not in listed
+        and counts(slot, verdicts)
+    }
+
+
+def counts(slot: Purged, verdicts: Verdicts) -> bool:
+    limit = verdicts.limits.get(slot.origin)
+    return limit is None or (slot.origin_seq <= limit.upto and slot.id not in verdicts.lost)
 
 
 def counting(node: Node) -> tuple[list[tuple[str, int]], set[str]]:

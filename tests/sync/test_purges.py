@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.support.nodes import CATALOG, STORES, close, new_log_id, open_node, signed_nodes, texts, write
+from tests.sync.histories import Members, new_catalog
+from tests.trust.signing import Author
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Event
-from everlog.errors import Conflict
+from everlog.core.event import Event, Purged
+from everlog.errors import Conflict, NotFound
+from everlog.log.admit.branches import branch_here
 from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, Listed, StreamPurged, SubjectForgotten, listed
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
@@ -404,3 +408,152 @@ def test_a_log_that_was_put_back_follows_the_purge_that_it_made_itself(store: st
     assert notes(one) == notes(other) == ["stays"]
     assert_sound(one, other)
     close([one, other])
+
+
+class RevokedLater:
+    """The chains of all count, and of the second one up to the number that the first one has stated."""
+
+    deciding: Collection[str] = ("note.revoked",)
+    begun = True
+    named: Collection[str] = ()
+
+    def __init__(self, upto: int | None = None) -> None:
+        self._upto = upto
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        stated = [int(event.payload["upto"]) for event in history if event.origin == key(1).public.origin]
+        return RevokedLater(min(stated, default=None))
+
+    def begins(self, event: Event) -> bool:
+        return False
+
+    def may_remove(self, record: Event) -> bool:
+        return True
+
+    def limit(self, origin: str) -> Limit | None:
+        is_second = origin == key(2).public.origin
+        return Limit(self._upto, "revoked_author") if is_second and self._upto is not None else None
+
+
+def with_revocation(store: str, tmp_path: Path, count: int) -> list[Node]:
+    catalog = Catalog()
+    catalog.include(CATALOG)
+    catalog.event("note.revoked")(msgspec.defstruct("NoteRevoked", [("upto", int)]))
+    return signed_nodes(store, tmp_path, count, catalog=catalog, make_standing=RevokedLater)
+
+
+@pytest.mark.parametrize("first_seen", ["purge", "revocation"])
+@pytest.mark.parametrize("store", STORES)
+def test_a_purge_counts_if_its_author_was_revoked_only_after_it(store: str, first_seen: str, tmp_path: Path) -> None:
+    """On every node, whether the record or the revocation arrives first: the number decides, not who is a member."""
+    admin, member, third = made = with_revocation(store, tmp_path, 3)
+    write_some(admin)
+    for node in (member, third):
+        node.sync_with(admin.answer)
+    purge(member)
+    upto = member.heads().origins[member.log.identity.origin].end
+    if first_seen == "purge":
+        third.sync_with(member.answer)
+    admin.log.append("note.revoked", stream="note/9", payload={"upto": upto})
+    third.sync_with(admin.answer)
+    write(member, "too late", "note/2")
+    for node, peer in ((third, member), (admin, third), (member, admin)) * 2:
+        node.sync_with(peer.answer)
+    assert notes(admin) == notes(third) == [0, 2, 4, 6]
+    assert proven_equal(admin.heads(), third.heads())
+    assert proven_equal(admin.heads(), member.heads())
+    assert_sound(*made)
+    close(made)
+
+
+@pytest.mark.parametrize("admin_has", ["the events", "stubs"])
+@pytest.mark.parametrize("store", STORES)
+def test_a_purge_with_a_record_that_counts_makes_nodes_equal_again(
+    store: str, admin_has: str, tmp_path: Path
+) -> None:
+    """Some nodes followed the purge of a member before they learned that its chain ends before the record."""
+    admin, member, third, fourth = made = with_revocation(store, tmp_path, 4)
+    write_some(third)
+    for node in (admin, member, fourth):
+        node.sync_with(third.answer)
+    purge(member)
+    followed, kept = (fourth, admin) if admin_has == "the events" else (admin, fourth)
+    followed.sync_with(member.answer)
+    admin.log.append("note.revoked", stream="note/9", payload={"upto": 0})
+    for node, peer in ((third, admin), (fourth, admin), (fourth, third), (third, admin)):
+        node.sync_with(peer.answer)
+    assert [1 in notes(node) for node in (followed, kept)] == [False, True]
+    assert proven_equal(admin.heads(), fourth.heads())
+    admin.log.purge("note/1", reason="once more")
+    for node in (third, fourth) * 2:  # the author of the events signs a record, too
+        node.sync_with(admin.answer)
+    for node in (third, fourth):
+        assert proven_equal(admin.heads(), node.heads())
+        assert notes(node) == notes(admin) == [0, 2, 4, 6]
+    assert_sound(admin, third, fourth)
+    with pytest.raises(NotFound):
+        admin.log.purge("note/1", reason="nothing is left to purge")
+    close(made)
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if store != "memory"])
+def test_a_node_that_was_killed_before_it_removed_the_events_removes_them_though_nothing_new_comes(
+    store: str, tmp_path: Path
+) -> None:
+    log_id = new_log_id()
+    one = open_node("memory", tmp_path, log_id, "one", keys=[key(1)])
+    other = open_node(store, tmp_path, log_id, "other", keys=[key(2)], kept=(kept := KeysInMemory([key(2)])))
+    write_some(one)
+    other.sync_with(one.answer)
+    purge(one)
+    (message,) = one.batches([Span(one.log.identity.origin, 9, 10)])
+    events = [event_of(text) for text in message.events]
+    assert {outcome.kind for outcome in other.log.admit_each(events, message.groups)} == {"recorded"}
+    other.log.close()  # before it followed the record
+    other = open_node(store, tmp_path, log_id, "other", keys=[key(2)], kept=kept)
+    assert 1 in notes(other)
+    assert other.sync_with(one.answer).equal
+    assert notes(other) == notes(one) == [0, 2, 4, 6]
+    assert_sound(other)
+    close([one, other])
+
+
+def test_an_event_that_waited_is_removed_if_a_purge_lists_it(opened: Open) -> None:
+    """The node has followed the record before, and the event that was missing is not one of those."""
+    one, other, third = opened(3)
+    write_some(one)
+    other.sync_with(one.answer)
+    events = [recorded.event for recorded in one.log.read()]
+    purge(other)
+    third.log.admit_each(events[:4])
+    for message in other.batches([Span(other.log.identity.origin, 1, 9)]):
+        third.take(message, peer="peer:other")
+    assert [text for text in notes(third) if text in (1, 3, 5, 7)] == []
+    waits = third.log.admit_each(events[5:])
+    assert {outcome.kind for outcome in waits} == {"held"}
+    (missing,) = one.batches([Span(one.log.identity.origin, 5, 5)])
+    third.take(missing, peer="peer:one")
+    assert notes(third) == notes(other) == [0, 2, 4, 6]
+    assert_sound(third)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_a_purge_leaves_of_two_branches_is_not_taken_for_one_group(store: str, tmp_path: Path) -> None:
+    """The branch that came second was named, and has the numbers of a group that the first one signed."""
+    (node,) = signed_nodes(store, tmp_path, 1, catalog=new_catalog(), make_standing=Members)
+    author = Author(21, node.log_id)
+    twin = author.twin()
+    twin.ms += 5
+    fields = {"type": "note.written", "stream": "note/1"}
+    first, second = author.write(2, payload={"text": 1}, **fields), twin.write(2, payload={"text": 2}, **fields)
+    node.log.admit_each(first)
+    node.log.admit_each(second)
+    branch = node.log.writer.write(lambda write: branch_here(write, author.origin, second[-1].id))
+    payload = {"origin": author.origin, "first": 1, "hashes": [b64encode(one).decode() for one in branch.hashes]}
+    node.log.append("branch.named", stream="member/1", payload=payload)
+    purge(node)
+    gone = [slot for slot in node.log.stored.slots() if isinstance(slot, Purged)]
+    assert len(gone) == 4
+    assert [slot.signed_with for slot in gone if slot.hash in branch.hashes] == [(0, 0)] * 2
+    assert_sound(node)
+    close([node])

@@ -259,6 +259,36 @@ def test_a_log_that_was_put_back_forgets_again(
     assert files_with(shops.folder, OPEN, SEALED) == []
 
 
+def test_a_log_that_was_put_back_and_lost_its_record_records_the_forget_again(shops: Shops) -> None:
+    """Nobody had synced the record. The ring is not part of the copy, so it knows which keys were destroyed."""
+    if shops.store == "memory":
+        pytest.skip("a log in memory is not put back")
+    kept = KeysInMemory([key(1)])
+    one, other = shops.open(1, kept=kept), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    assert one.sync_with(other.answer).equal
+    one.log.close()
+    backup = shops.folder.with_name("backup")
+    shutil.copytree(shops.folder, backup)
+    one = shops.open(1, kept=kept)
+    forget(one.log, "c/1", owned=Owned())
+    one.log.close()
+    for path in shops.folder.glob("s1*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in backup.glob("s1*"):
+        copy = shops.folder / path.name
+        shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    shutil.rmtree(backup)
+    kept._last.clear()
+    one = shops.open(1, kept=kept)
+    assert emails(other) == [SEALED]
+    for _ in range(2):
+        one.sync_with(other.answer)
+    assert emails(one) == emails(other) == ["[sealed]"]
+    assert len(status(one.log)) == 1
+    assert one.log.verify().ok
+
+
 def test_the_record_of_a_stranger_makes_nobody_forget(shops: Shops) -> None:
     pinned: Callable[[], Pinned] = lambda: Pinned([key(1).public.origin])  # noqa: E731
     one, stranger = shops.open(1, make_standing=pinned), shops.open(9, knows=(1,))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from everlog.catalog.builtin import DETECTED, RESOLVED, ConflictDetected, ConflictResolved
 from everlog.core.event import Recorded
 from everlog.core.ids import parse_id
+from everlog.core.query import Query
 from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -44,7 +45,8 @@ def record_detected(log: Log, streams: Collection[str] | None = None) -> list[Re
 
 
 def resolve(log: Log, conflict: str, *, winner: str = "", reason: str = "", actor: str = "") -> Recorded:
-    """Record which change of a conflict counts. Without `winner`, it is the one that loses now."""
+    """Record which change of a conflict counts; without `winner`, the one that loses now. If that was decided before,
+    return that decision: without `winner`, the last one."""
     one = next((each for each in conflicts(log) if each.conflict == conflict), None)
     if one is None:
         raise NotFound(
@@ -60,6 +62,10 @@ def resolve(log: Log, conflict: str, *, winner: str = "", reason: str = "", acto
             hint=f"everlog conflicts resolve {conflict} --winner {one.loser}",
             field="winner",
         )
+    if one.resolved and (not winner or chosen == one.winner):
+        stream = Query(stream=PAIRS + conflict, types=frozenset((RESOLVED,)))
+        decided = (done for done in log.read(stream, newest_first=True) if done.event.payload["winner"] == one.winner)
+        return next(decided)
     lost = one.winner if chosen == one.loser else one.loser
     payload = ConflictResolved(stream=one.stream, winner=chosen, loser=lost, reason=reason)
     return log.append(RESOLVED, stream=PAIRS + conflict, payload=payload, actor=actor, causation_id=lost)

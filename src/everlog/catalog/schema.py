@@ -140,7 +140,7 @@ def field_infos(schema: Mapping[str, Any]) -> tuple[FieldInfo, ...]:
     return tuple(
         FieldInfo(
             name=name,
-            type=type_text(field, definitions),
+            type=type_text(field, definitions) + (f" personal of {of}" if (of := field.get("x-personal-of")) else ""),
             required=name in required,
             default=field.get("default"),
             doc=field.get("description", ""),

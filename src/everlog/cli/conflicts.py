@@ -92,6 +92,10 @@ def resolve_conflict(session: Session, conflict: str, winner: str, reason: str) 
     """
     from everlog.application.conflicts import resolve
 
-    done = resolve(session.log(), conflict, winner=winner, reason=reason)
+    log = session.log()
+    head = log.head()
+    done = resolve(log, conflict, winner=winner, reason=reason)
     facts = {"position": done.position, "id": done.event.id, **done.event.payload}
     session.out.answer(Answer.of_one(done.event.id, facts))
+    if done.position <= head:
+        session.out.remark("decided before; nothing new was recorded. --winner EVENT decides otherwise")

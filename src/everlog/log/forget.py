@@ -152,6 +152,25 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
     )
 
 
+def find_unrecorded(log: Log) -> Concerned:
+    """Find what is sealed with keys that were destroyed here, if no record in the log says so: it was put back from a
+    copy that is older than the forget."""
+    personal = log.catalog.personal_fields()
+    destroyed = log.sealing.ring.destroyed if log.sealing is not None and personal else frozenset[str]()
+    records = log.stored.read(Query(types=frozenset((FORGOTTEN,)))) if destroyed else ()
+    keys = destroyed - {str(key) for one in records for key in one.event.payload.get("keys", ())}
+    if not keys:
+        return Concerned(subject="")
+    upto, events, streams, found = log.head(), [], dict[str, None](), set[str]()
+    for event in (one.event for one in log.stored.read(Query(types=frozenset(personal)), upto=upto)):
+        sealed_with = {key_id_of(value) for value in event.payload.values()} & keys
+        if sealed_with:
+            events.append(event.id)
+            streams[event.stream] = None
+            found |= sealed_with
+    return Concerned(subject="", keys=sorted(found), events=events, streams=list(streams), upto=upto)
+
+
 def record_forgotten(log: Log, concerned: Concerned, *, actor: str, request: str) -> Forget:
     """Erase what was never sealed, and record it. The same `request` is recorded once, and then found again."""
     log.writer.refusals.write()  # those that wait, so that they are among those that are removed

@@ -25,7 +25,8 @@ from typing import Protocol
 import msgspec
 
 from everlog.core.codec import Packed, header_bytes, header_hash
-from everlog.core.event import Purged
+from everlog.core.event import START, Position, Purged
+from everlog.core.query import Query
 from everlog.errors import Conflict, RejectedMessage
 from everlog.log.admit.quarantine import held_rows
 from everlog.log.log import Log
@@ -114,9 +115,11 @@ class Node:
         self.log_id = log.identity.log_id
         self._holdings = Holdings(log.stored, log.verdicts)
         self._purges = Purges(log, self._holdings, follow=follow_purges)
+        self._followed: tuple[str, Position] = ("", START)
         self._lock = threading.Lock()
 
     def heads(self) -> Heads:
+        self._follow()
         with self._lock:
             return self._heads()
 
@@ -188,11 +191,24 @@ class Node:
     def take(self, message: Events, *, peer: str) -> TakenIn:
         """Take in a batch of events, and follow the purges that came with it."""
         taken = take_in(self.log, message, peer=peer)
-        if taken.recorded:
-            self._purges.follow(taken.events)
-            if any(event.type == FORGOTTEN or event.type in self.log.writer.deciding for event in taken.events):
-                self._on_forgotten()
+        self._follow()
         return taken
+
+    def follow_forgets(self) -> None:
+        """Follow what others have forgotten, or record again what was forgotten here."""
+        self._on_forgotten()
+
+    def _follow(self) -> None:
+        """Follow the purges and forgets of others that are new here, also those that a process before left."""
+        epoch, after = self._followed
+        if (self.log.identity.epoch, self.log.head()) == (epoch, after):
+            return
+        self._purges.follow()
+        asked = Query(types=frozenset((FORGOTTEN, *self.log.writer.deciding)))
+        is_new = epoch != self.log.identity.epoch
+        if is_new or any(self.log.stored.read(asked, after=after, limit=1)):
+            self._on_forgotten()
+        self._followed = (self.log.identity.epoch, self.log.head())
 
     def take_forks(self, theirs: Heads, *, peer: str) -> None:
         """Take in the proofs of forks that a peer lists and this node lacks."""
@@ -238,6 +254,7 @@ class Node:
 
     def sync_with(self, ask: Ask, *, peer: str = "peer:unknown") -> Synced:
         """Exchange with a peer whatever either side lacks."""
+        self.log.writer.do_first()  # others must learn of it
         return _Session(self, ask, peer).run()
 
     def fetch(self, ask: Ask, spans: Sequence[Span], *, peer: str = "peer:unknown") -> int:
@@ -250,6 +267,7 @@ class Node:
         """Take the forks that a peer lists; return our heads, what we want, what the peer lacks, and whether ranges
         must find the rest."""
         self.take_forks(theirs, peer=peer)
+        self._follow()
         with self._lock:
             ours = self._heads()
             wants, gives, unclear = compare(self._holdings, ours, theirs)
@@ -339,6 +357,8 @@ class _Session:
             if equal or (is_settled and same_forks and not self._node.suspects_fork()):
                 break
         self._exchange_keys(theirs)
+        if self.received:
+            self._node.follow_forgets()  # what came may be sealed with a key that was destroyed here
         if equal:
             self._node.exchange_views(self._ask, theirs)
         return Synced(

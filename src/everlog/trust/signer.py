@@ -6,12 +6,15 @@ was restored from an older copy, and would otherwise sign other events with the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from everlog.core.event import Link
 from everlog.stores.identity import Origins, no_key
 from everlog.trust.keys import PrivateKey, is_key
+
+_logger = logging.getLogger("everlog")
 
 
 class Keys(Protocol):
@@ -81,6 +84,12 @@ class Signer(Origins):
         if self._spare is None:
             self._spare = self._keys.new(like=before if is_key(before) else "")
             self._loaded[self._spare.public.origin] = self._spare
+            if is_key(before):
+                _logger.warning(
+                    "this log was copied or put back, so it continues with a new key, %s, before it signs a number"
+                    " twice; others must name that key, too: docs/trust.md, Restored copies",
+                    self._spare.public.origin,
+                )
         return self._spare.public.origin
 
     def fits(self, origin: str, end_of: Callable[[str], Link]) -> bool:

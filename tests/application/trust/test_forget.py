@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -31,6 +33,7 @@ from everlog.application.trust import forget as forgetting
 from everlog.application.trust.checkpoints import compare_with_log, make_checkpoint
 from everlog.application.trust.forget import STEPS, check_receipt, find, finish, forget, is_unfinished, status
 from everlog.application.trust.proofs import check_proof, prove
+from everlog.core.codec import Packed
 from everlog.errors import BadFile, NotFound
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN, SubjectForgotten
@@ -228,6 +231,7 @@ def test_a_killed_forget_is_finished_by_the_next_one(url: str, step: str, tmp_pa
 def forget_in_a_process(url: str, until: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.application.trust.forgetting", url, until]
     env = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    env |= {name: value for name, value in os.environ.items() if name == "EVERLOG_KEYS_FOLDER"}
     return subprocess.run(command, cwd=folder, env=env, timeout=120, capture_output=True, text=True)
 
 
@@ -258,11 +262,57 @@ def test_a_process_that_opens_the_log_warns_of_an_unfinished_forget(
     fill("sqlite:log.db")
     forget_in_a_process("sqlite:log.db", "record", tmp_path)
     with open_shop("sqlite:log.db") as log:
-        assert "everlog forget --finish" in caplog.text
+        assert "the next write finishes it" in caplog.text
         finish(log, owned=owned(tmp_path))
     caplog.clear()
     open_shop("sqlite:log.db").close()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_a_program_that_writes_finishes_a_killed_forget(url: str, step: str, tmp_path: Path) -> None:
+    assert forget_in_a_process(url, step, tmp_path).returncode == -9
+    with open_shop(url) as log:
+        head = log.head()
+        list(log.read())
+        assert (is_unfinished(log), log.head()) == (True, head)  # a program that only reads leaves it
+        register(log, "c/3", "somebody.else@example.org")
+        assert not is_unfinished(log)
+        (asked,) = status(log)
+        assert "\nfound 0\n" in asked.receipt
+        assert (log.verify().ok, log.verify().erased) == (True, 1)
+    assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_a_killed_forget_in_postgresql_is_finished_by_the_next_write(
+    postgres_url: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVERLOG_KEYS_FOLDER", str(tmp_path / "keys"))
+    fill(postgres_url, signed=True)
+    assert forget_in_a_process(postgres_url, step, tmp_path).returncode == -9
+    with open_shop(postgres_url) as log:
+        register(log, "c/3", "somebody.else@example.org")
+        assert not is_unfinished(log)
+        (asked,) = status(log)
+        assert "\nfound 0\n" in asked.receipt
+        assert (log.verify().ok, log.verify().erased) == (True, 1)
+        stored = [slot.payload for slot in log.stored.slots() if isinstance(slot, Packed)]
+        assert stored
+        assert not any(value.encode() in payload for value in (OPEN, SEALED) for payload in stored)
+    assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+def test_a_task_that_writes_finishes_a_killed_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:log.db")
+    forget_in_a_process("sqlite:log.db", "record", tmp_path)
+    payload = {"customer": "c/3", "email": "somebody.else@example.org"}
+    with open_shop("sqlite:log.db") as log:
+        asyncio.run(everlog.aio.append(log, "customer.registered", stream="customer/3", payload=payload))
+        assert not is_unfinished(log)
+    assert files_with(tmp_path, OPEN, SEALED) == []
 
 
 def test_a_value_that_was_recorded_while_the_log_was_searched_is_in_no_view(log: Log, tmp_path: Path) -> None:

@@ -339,3 +339,11 @@ def test_the_report_of_an_unforeseen_error_tells_no_password(
     report = Path(result.error["details"]["report"]).read_text(encoding="utf-8")
     assert "RuntimeError: no connection to postgresql://ada:***@db/x" in report
     assert "hunter2" not in report + result.err
+
+
+@pytest.mark.parametrize("form", ["--json", "--agent"])
+def test_a_program_learns_on_standard_error_that_a_retry_recorded_nothing(log: Run, form: str) -> None:
+    command = ("append", "note.added", "-s", "note/1", "text=x", "--key", "k", form)
+    first, again = log(*command), log(*command)
+    assert first.out == again.out
+    assert (first.err, again.err) == ("", "already recorded; nothing new was recorded\n")

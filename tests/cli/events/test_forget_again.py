@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.application.trust.forgetting import OPEN, SEALED, files_with, fill, open_shop
+from tests.application.trust.forgetting import OPEN, SEALED, STAYS, files_with, fill, open_shop
 from tests.application.trust.test_forget import forget_in_a_process
 from tests.cli.conftest import Run
 
@@ -63,3 +63,22 @@ def test_the_next_write_finishes_a_killed_forget(everlog: Run, place: Path, url:
         assert "\nfound 0\n" in asked.receipt
         assert (log.verify().ok, log.verify().erased) == (True, 1)
         assert [one.event.type for one in log.read()][-1] == "note.added"
+
+
+def test_an_export_beside_the_log_is_named_and_not_changed(everlog: Run, place: Path) -> None:
+    assert everlog("init").code == 0
+    assert everlog("schema", "add", "customer.registered", "customer:str", "email:str").code == 0
+    assert everlog("append", "customer.registered", "-s", "customer/1", "customer=c/1", f"email={OPEN}").code == 0
+    assert everlog("append", "customer.registered", "-s", "customer/2", "customer=c/2", f"email={STAYS}").code == 0
+    assert everlog("export", "all.jsonl").code == 0
+    assert everlog("export", "other.jsonl", "--stream", "customer/2").code == 0
+    types = Path(".everlog/types.toml")
+    types.write_text(types.read_text().replace('email = "str"', 'email = "str personal of customer"'))
+    done = everlog("forget", "c/1", "--confirm", "forget c/1")
+    assert done.code == 0
+    (warning,) = (line for line in done.err.splitlines() if "an export outside the log" in line)
+    assert "all.jsonl" in warning
+    assert "other.jsonl" not in warning
+    assert files_with(place, OPEN) == ["all.jsonl"]
+    assert everlog("export", "again.jsonl").code == 0
+    assert everlog("forget", "c/2", "--confirm", "forget c/2", "--json").out.count("again.jsonl") == 1

@@ -18,7 +18,7 @@ from everlog.log.forgotten import count_forgets
 from everlog.log.log import Log
 from everlog.os_errors import survive_closed_connections
 from everlog.programs.program import Program
-from everlog.settings import FOLDER, find_folder, load
+from everlog.settings import FILE_NAME, FOLDER, find_folder, load
 from everlog.settings import Loaded as Loaded
 from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
 from everlog.stores.contract import InGit
@@ -112,15 +112,9 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
         """Open the log. It is never created here: a log that is missing raises NotFound.
 
-        A forget that was interrupted is finished before the first write. What was forgotten here and came back with
-        git is erased again.
+        What was forgotten here and came back with git is erased again.
         """
         log = self._open(past_damage)
-        if log.writer.first is not None:
-            from everlog.application.trust.forget import finish_before_writing
-            from everlog.application.trust.owned_bytes import owned_by
-
-            finish_before_writing(log, lambda: owned_by(self))
         if isinstance(log.stored, InGit) and past_damage is None and count_forgets(log.writer.small_state):
             from everlog.application.trust.forget import forget_what_git_brought
 
@@ -173,6 +167,13 @@ def lost_store(error: NotFound, folder: Path) -> NotFound:
     """Return the error for a store that settings name and that is missing. A new, empty log would hide the loss."""
     if not error.hint.startswith("everlog init"):  # the error is about something else, such as a missing database
         return error
+    if not (folder / FILE_NAME).exists() and (folder / "keys").is_dir():
+        return NotFound(
+            error.what,
+            why=f"{folder} has a key and no log: a join was begun, and the peer did not know the key yet",
+            hint="everlog join URL, once more, when the peer has added the key",
+            **error.details,
+        )
     return NotFound(
         error.what,
         why=f"the settings in {folder} name it, and it is gone",

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from everlog.application.trust.forget import Receipt, follow, status
+from everlog.application.trust.forget import Receipt, follow, record_again, status
 from everlog.application.trust.owned_bytes import Owned
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Recorded
@@ -27,10 +27,12 @@ _logger = logging.getLogger("everlog")
 
 
 def follow_pending(log: Log, owned: Callable[[], Owned], *, joined: bool = False) -> list[Receipt]:
-    """Forget what other nodes have forgotten and asked for, as far as they may; return the receipts.
+    """Forget what other nodes have forgotten and asked for, as far as they may; return the receipts. What was
+    forgotten here, and of which an older copy of this log has no record, is recorded again.
 
     Each record is looked at once. A node that has just `joined` follows only those of which it has something.
     """
+    done = record_again(log, owned=owned())
     asked = status(log)
     records = {one.record: found for one in asked if (found := log.stored.get(EventId(one.record))) is not None}
     checked = int(read_note(log.writer.small_state, _CHECKED) or 0)
@@ -39,7 +41,6 @@ def follow_pending(log: Log, owned: Callable[[], Owned], *, joined: bool = False
     wanted = [one for one in wanted if not (one.here and one.receipt and one.record not in again)]
     known = [one for one in wanted if one.here or joined]
     needed = again | (_with_payloads_here(log, [records[one.record] for one in known]) if known else set())
-    done: list[Receipt] = []
     left: list[int] = []  # the positions of records that must be looked at once more
     for one in wanted:
         if one in known and one.record not in needed:

@@ -23,7 +23,14 @@ from typing import Any
 
 import msgspec
 
-from everlog.application.trust.owned_bytes import Owned, Searched, remove_lake, rewrite_exports, search
+from everlog.application.trust.owned_bytes import (
+    Owned,
+    Searched,
+    exports_beside,
+    remove_lake,
+    rewrite_exports,
+    search,
+)
 from everlog.core.event import Recorded, moment
 from everlog.core.ids import EventId, parse_id
 from everlog.core.query import Query
@@ -34,6 +41,7 @@ from everlog.log.forget import (
     byte_forms,
     find_listed,
     find_subject,
+    find_unrecorded,
     forget_again,
     record_forgotten,
 )
@@ -69,6 +77,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     exports: list[str] = []
     lake: bool = False
     searched: Searched
+    beside: list[str] = []  # exports elsewhere that have what was erased, and that nobody changed
     git: bool = False  # git may have what was erased, and nobody changed that
 
     @property
@@ -126,6 +135,17 @@ def follow(
         return done + _begin(log, unfinished, find_listed(log, record), owned, actor, on_step)
 
 
+def record_again(log: Log, *, owned: Owned) -> list[Receipt]:
+    """Record what was forgotten here once more, if this log was put back and lost the record: the keys are beside it,
+    and other nodes may not know."""
+    concerned = find_unrecorded(log)
+    if not concerned or is_unfinished(log):
+        return []
+    unfinished = _alone(log)
+    with unfinished.alone():
+        return _begin(log, unfinished, concerned, owned, "", lambda step: None)
+
+
 def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list[Receipt]:
     """Finish a forget that was interrupted, if there is one."""
     unfinished = _alone(log)
@@ -133,25 +153,20 @@ def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list
         return _finish(log, unfinished, owned, on_step)
 
 
-def finish_before_writing(log: Log, owned: Callable[[], Owned]) -> None:
-    """Have a forget that was interrupted finished before the next write of this process.
+def finish_interrupted(log: Log, owned: Owned) -> None:
+    """Finish a forget that was interrupted, before the next write of this process.
 
     If that cannot be done now, such as beside a process that is forgetting, the write goes on.
     """
-
-    def finish_it() -> None:
-        try:
-            done = finish(log, owned=owned())
-        except EverlogError as error:
-            _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
-            return
-        for one in done:
-            _logger.warning("a forget that was interrupted is finished now: everlog forget --status")
-            if one.searched.found:
-                _logger.warning("a value is still there, in %s", ", ".join(one.searched.found))
-
-    if is_unfinished(log):
-        log.writer.first = finish_it
+    try:
+        done = finish(log, owned=owned)
+    except EverlogError as error:
+        _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
+        return
+    for one in done:
+        _logger.warning("a forget that was interrupted is finished now: everlog forget --status")
+        if one.searched.found:
+            _logger.warning("a value is still there, in %s", ", ".join(one.searched.found))
 
 
 def forget_what_git_brought(log: Log, stored: InGit) -> None:
@@ -225,7 +240,8 @@ def _carry_out(log: Log, unfinished: Unfinished, request: _Request, owned: Owned
     log.writer.write(lambda write: put_forget(write, finished))
     on_step("done")
     unfinished.remove()
-    return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, git=git)
+    beside = exports_beside(owned, concerned.open)
+    return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, beside=beside, git=git)
 
 
 def _searched(log: Log, owned: Owned, forms: Sequence[bytes]) -> Searched:

@@ -11,7 +11,7 @@ searched as they are stored.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from everlog.errors import EverlogError
 from everlog.files import DiskFiles, replace_file
 from everlog.log.log import Log
 from everlog.pipeline.lake.folders import remove_tree
+from everlog.settings import FOLDER
 from everlog.store_urls import store_path
 from everlog.transfer.exporting import HEAD, line_of
 
@@ -61,6 +62,11 @@ class Owned(msgspec.Struct, frozen=True):
             return any(path.stat().st_size for path in self.files() if path.name.endswith("-wal"))
         except FileNotFoundError:
             return True  # it was removed meanwhile: look again
+
+
+def owned_at(url: str, base: Path, *, own: bool) -> Owned:
+    """Return where the bytes of a log are: with `own`, of that of the .everlog folder `base`."""
+    return owned_by(Location(work_in=base.parent) if own else Location(url=url, work_in=base))
 
 
 def owned_by(location: Location) -> Owned:
@@ -180,6 +186,18 @@ def rewrite_exports(owned: Owned, log: Log, gone: set[str]) -> list[str]:
     return done
 
 
+def exports_beside(owned: Owned, gone: Collection[str]) -> list[str]:
+    """Return the exports beside a .everlog folder that have payloads which were erased. They are not the log's."""
+    if not gone or owned.folder is None or owned.folder.name != FOLDER:
+        return []
+    files, found = DiskFiles(), []
+    for path in sorted(owned.folder.parent.iterdir()):
+        if path.is_file() and _is_export(files, path):
+            lines = files.read_all(path).split(b"\n")
+            found += [str(path)] if any(_id_in(line) in gone for line in lines) else []
+    return found
+
+
 def _is_export(files: DiskFiles, path: Path) -> bool:
     start = b'{"%b"' % HEAD.encode()
     handle = files.open(path)
@@ -190,16 +208,23 @@ def _is_export(files: DiskFiles, path: Path) -> bool:
 
 
 def _without_payload(log: Log, line: bytes, gone: set[str]) -> bytes:
-    try:
-        event_id = msgspec.json.decode(line, type=_Line).id
-    except msgspec.DecodeError:
-        return line
+    event_id = _id_in(line)
     recorded = log.stored.get(event_id) if event_id in gone else None  # type: ignore[arg-type]
     return line if recorded is None else line_of(recorded).rstrip(b"\n")
 
 
+def _id_in(line: bytes) -> str:
+    """Return the id of the event in a line; nothing if there is none, or its payload is not there."""
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError:
+        return ""
+    return found.id if found.salt else ""
+
+
 class _Line(msgspec.Struct):
     id: str = ""
+    salt: str = ""
 
 
 def _replace_bytes(files: DiskFiles, path: Path, data: bytes) -> None:

@@ -111,6 +111,7 @@ def _answer(session: Session, done: list[Receipt], out: str | None) -> None:
         "searched_bytes": last.searched.bytes,
         "found": last.searched.found,
         "unreadable": last.searched.unreadable,
+        "beside": last.beside,
         "git": last.git,
         "signed": bool(last.note.signatures),
         **({"file": out} if out else {}),
@@ -128,6 +129,8 @@ def _answer(session: Session, done: list[Receipt], out: str | None) -> None:
     )
     if last.git:
         session.out.warn("git holds earlier states of these files, with the values that were never sealed")
+    if last.beside:
+        session.out.warn(f"an export outside the log has values that were never sealed: {', '.join(last.beside)}")
     if last.lake:
         session.out.hint("the lake was removed; everlog pipeline run derives it again")
     if last.searched.unreadable:

@@ -6,7 +6,7 @@ What views derived from them is removed after the commit. If that fails, the pur
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from everlog.stores.open_write import OpenWrite
 from everlog.trust.keys import is_key
 from everlog.trust.stubs import keep_proofs
 from everlog.trust.succession import SUCCEEDED
+from everlog.trust.verdicts import verdicts_in
 
 _RECORDS = (PURGES, FORGETS)
 """Streams that are never purged: without their events, nothing shows that a removal was allowed."""
@@ -89,7 +90,7 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
         keep_proofs(write, stubs)
         _forget(write, stream, {stub.id for stub in stubs})
         if any(write.identity.made(stub.origin) for stub in stubs) and is_key(write.own_origin()):
-            _record(writer, write, actor=record.actor)
+            _record(writer, write, stubs, stream, actor=record.actor, reason=reason)
         return done
 
     done = writer.write(follow, exclusive=True)
@@ -129,12 +130,36 @@ def _purge(
         records = tuple(receipt.records)
         if receipt.replayed:  # somebody with the same key was faster
             return next(done for done in reversed(write.purges()) if done.stream == stream), records
-    done = write.purge(stream, actor=actor, reason=reason)
-    keep_proofs(write, write.staged_purges[-1][1])
+    lost = _lost(writer, write, stream) if is_key(write.own_origin()) else []
+    try:
+        done = write.purge(stream, actor=actor, reason=reason)
+        keep_proofs(write, write.staged_purges[-1][1])
+        stubs = write.staged_purges[-1][1]
+    except NotFound:
+        if not lost:
+            raise
+        done, stubs = next(one for one in reversed(write.purges()) if one.stream == stream), []
     if is_key(write.own_origin()):
-        _record(writer, write, actor=actor)
+        _record(writer, write, [*lost, *stubs], stream, actor=actor, reason=reason)
     _forget(write, stream, gone)
     return done, records
+
+
+def _lost(writer: Writer, write: OpenWrite, stream: str) -> list[Purged]:
+    """Return what is gone of a stream with records that do not count: their author lost the right to them later.
+
+    Others may have it still, or lack even the stub. A purge with a record that counts makes all nodes equal again.
+    """
+    verdicts = verdicts_in(write)
+    removed = [one.event for one in write.read(Query(types=frozenset((PURGED,))))]
+    mine = [record for record in removed if record.payload.get("stream") == stream]
+    counting = [record for record in mine if verdicts.counts(record) and writer.may_remove(write, record)]
+    if len(counting) == len(mine):
+        return []
+    reserved = {one.reserved for one in write.purges() if one.stream == stream}
+    listed_there = {place for record in counting for place in events_listed(record)}
+    gone = (slot for slot in write.stored.slots() if isinstance(slot, Purged) and slot.reserved in reserved)
+    return [one for one in gone if (one.origin, one.origin_seq, one.hash) not in listed_there]
 
 
 def _decides(writer: Writer, write: OpenWrite, stream: str) -> bool:
@@ -143,11 +168,12 @@ def _decides(writer: Writer, write: OpenWrite, stream: str) -> bool:
     return next(write.read(Query(stream=stream, types=types), limit=1), None) is not None
 
 
-def _record(writer: Writer, write: OpenWrite, *, actor: str) -> None:
+def _record(
+    writer: Writer, write: OpenWrite, stubs: Iterable[Purged], stream: str, *, actor: str, reason: str
+) -> None:
     """Record a purge in a signed log, so that other nodes can follow it: a position means nothing to them."""
-    purge, stubs = write.staged_purges[-1]
     drafts = [
-        Draft(PURGED, PURGES, StreamPurged(purge.stream, purge.reason, removed), actor)
+        Draft(PURGED, PURGES, StreamPurged(stream, reason, removed), actor)
         for removed in listed((stub.origin, stub.origin_seq, stub.hash) for stub in stubs)
     ]
     request = writer.request(drafts, "", "purge", decided=True)

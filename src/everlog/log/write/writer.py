@@ -105,7 +105,7 @@ class Writer:
         """
         recorder, attempts = self._recorder, 1
         if self.first is not None and not dry_run:
-            self._do_first()
+            self.do_first()
         while True:
             try:
                 made = Request(
@@ -175,7 +175,7 @@ class Writer:
 
     def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""
-        self._do_first()
+        self.do_first()
         events = [item.event for item in encoded]
         return self._committer.write(lambda write: admit(write, events, encoded, jump_max=jump_max))
 
@@ -192,7 +192,7 @@ class Writer:
         """Record what another node sent, as `Log.admit_each` does."""
         from everlog.log.admit.intake import take_in  # loaded when something arrives
 
-        self._do_first()
+        self.do_first()
         gate, log_id = self._gate, self._store.identity.log_id
         taken = take_in(events, groups, log_id=log_id, sent_for=sent_for, now_ms=self._now_us() // 1000)
         found = taken.refused
@@ -281,6 +281,7 @@ class Writer:
 
     def submit(self, requests: Sequence[Request], waker: Waker) -> None:
         """Commit requests in another thread, and call the waker when they are done: see `everlog.aio`."""
+        self.do_first()
         self._committer.submit(requests, waker)
 
     # ---- taking part in writes
@@ -290,10 +291,11 @@ class Writer:
 
         It may share the write with others unless it is `exclusive`, must be quick, and an exception undoes it alone.
         """
-        self._do_first()
+        self.do_first()
         return self._committer.write(work, exclusive=exclusive)
 
-    def _do_first(self) -> None:
+    def do_first(self) -> None:
+        """Do what must be done before the next write, if there is something."""
         first, self.first = self.first, None
         if first is not None:
             first()

@@ -65,6 +65,15 @@ class SignedGroups:
                 self._last, self._paths = last, []
         return last
 
+    def of_stub(self, origin: str, number: int, hash: bytes) -> GroupFacts | None:
+        """Return the signed group that a purged event was in: if the chain forked, not one of another branch."""
+        facts = self.of(origin, number)
+        asked = "SELECT 1 FROM chains WHERE origin = ? AND chain IS NOT NULL"
+        if facts is None or not self._index.fetch(asked, (origin,)):
+            return facts
+        hashes, place = self._linked_hashes(facts), facts.first_seq + facts.count - 1 - number
+        return facts if place >= len(hashes) or hashes[place] == hash else None
+
     def given(self, events: list[Event], lines: list[bytes]) -> list[Event]:
         """Give each event of a signed group its group."""
         group: LineGroup | None = None

@@ -31,6 +31,7 @@ _GAP_BYTES_MAX = 16_384
 _TRIES = 8
 
 _HEADER_LENGTH = len(HEADER_FIELDS)
+_SIGNATURE = _HEADER_LENGTH + 2  # after payload and salt
 _ORIGIN, _ORIGIN_SEQ, _PREVIOUS, _SCOPE, _LAMPORT = map(
     HEADER_FIELDS.index, ("origin", "origin_seq", "previous", "scope", "lamport")
 )
@@ -218,7 +219,8 @@ def removable(lines: Lines, stream: str) -> tuple[list[Purged], set[str]]:
             origin, number = values[_ORIGIN], values[_ORIGIN_SEQ]
             slot = (Position(row[0]), row[1], values[0], origin, number)
             hashes = (hash_of(values), values[_PREVIOUS], values[_LAMPORT])
-            facts = None if groups is None else groups.of(origin, number)
+            alone = values[_SIGNATURE]  # it has its own proof
+            facts = None if groups is None or alone else groups.of(origin, number)
             signed = {} if facts is None else _signed(facts)
             removed.append(Purged(*slot, *hashes, **signed))
             scopes.add(values[_SCOPE])
@@ -361,7 +363,7 @@ def _slots(lines: Lines, rows: list[Row], low: int, last: int) -> list[Packed | 
         (low, last),
     )
     for row in gone:
-        facts = None if groups is None else groups.of(row[3], row[4])
+        facts = None if groups is None else groups.of_stub(*row[3:6])
         places.append(Purged(*row, **({} if facts is None else _signed(facts))))
     if gone:
         places.sort(key=lambda place: place.position)

@@ -124,7 +124,8 @@ def _digest(body: object) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-_OURS = {"log.json", "lock", "lock.queue", "refusals.jsonl", "segments", "index", "snapshots"}
+_OURS = {"log.json", "lock", "lock.queue", "refusals.jsonl", "segments", "index", "snapshots", "keys"}
+"""What may be in the folder of a new log. The keys are made first, if the log is a .everlog folder itself."""
 
 
 def identity_of(files: Files, layout: Layout) -> tuple[Identity, int]:
