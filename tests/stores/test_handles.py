@@ -22,7 +22,7 @@ from tests.support.postgres_schemas import Schemas
 from everlog.log.log import Log
 
 SEQUENCES, SEQUENCES_FULL = 200, 2000
-STEPS, STEPS_FULL = 10, 12
+STEPS, STEPS_FULL = 8, 12
 OPENER = "tests.stores.handle_logs:open_small"
 
 
