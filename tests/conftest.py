@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import settings
+from tests.places import in_memory, on_disk
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
@@ -22,6 +23,8 @@ from everlog.stores.memory import MemoryStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.views.registry import Views
+
+__all__ = ["on_disk"]
 
 pytest_plugins = ["tests.schedule", "tests.spark_part", "tests.support.postgres_schemas"]
 pytest.register_assert_rewrite(
@@ -46,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # A job in the background of a shell ignores Ctrl-C, and so would every process that a test starts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("full" if config.getoption("--full") else "everyday")
+    if not config.getoption("--full") and (memory := in_memory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes `tmp_path`
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,9 +17,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.places import on_disk as tmp_path
 
 from everlog.errors import EverlogError, ReadOnly, StorageFull, Unavailable, WriterStopped
 from everlog.files import DiskFiles, leftover_temps, replace_file
+
+__all__ = ["tmp_path"]
 
 FILES = DiskFiles()
 

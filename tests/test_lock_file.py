@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 from tests.at_once import at_once
+from tests.places import on_disk as tmp_path
 
 from everlog.errors import Busy, EverlogError
 from everlog.files import DiskFiles
 from everlog.lock_file import LockFile
+
+__all__ = ["tmp_path"]
 
 FILES = DiskFiles()
 

@@ -253,12 +253,12 @@ def test_an_unknown_shell_exits_2(everlog: Run) -> None:
     assert everlog("completion", "cmd").code == 2
 
 
-def test_bench_prints_ratios(everlog: Run, place: Path) -> None:
-    found = everlog("bench", "--quick", "--rounds", "1", "--on", str(place), "--json")
+def test_bench_prints_ratios(everlog: Run, on_disk: Path) -> None:
+    found = everlog("bench", "--quick", "--rounds", "1", "--on", str(on_disk), "--json")
     assert found.code == 0
     assert found.err == ""
     assert all(ratio["value"] > 0 for ratio in found.data)
-    assert list(place.iterdir()) == []
+    assert list(on_disk.iterdir()) == []
 
 
 def test_an_empty_url_is_no_url(log: Run) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from tests.crash.rows import Row
 from tests.crash.subjects import DAY_US, SUBJECTS, Clock, Subject, small_and_quiet
 from tests.crash.workloads import do, new_disk
+from tests.places import in_memory
 from tests.support.faults import RecordingFiles
 
 from everlog.catalog.builtin import BUILT_IN
@@ -139,8 +140,7 @@ def _lines_in(files: RecordingFiles) -> int:
 
 
 def _flip_sqlite(row: Row, flips: int, chance: Random) -> None:
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="everlog-flips-", dir=shared if shared.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="everlog-flips-", dir=in_memory()) as folder:
         path = Path(folder) / "log.db"
         with Log(SqliteStore(path), BUILT_IN) as log:
             for number in range(EVENTS):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.places import in_memory
 from tests.programs.random_commands import random_caller, random_value
 from tests.programs.samples import world
 
@@ -211,8 +212,7 @@ def folded(log: Log, view: type[View]) -> dict[str, Any]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder in memory, if there is one: thousands of commits wait for the disk otherwise."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as found:
+    with TemporaryDirectory(dir=in_memory()) as found:
         yield Path(found)
 
 

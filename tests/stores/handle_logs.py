@@ -17,7 +17,6 @@ from everlog.stores import open_write, staged_group
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.index import pending
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.stores.postgres import listener
 from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.segments import open_log as segments_log
 from everlog.stores.segments import writer
@@ -42,8 +41,7 @@ def open_log(place: str, files: SteeredFiles) -> Log:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    """Groups of two events, parts of six, and a writer that is refused and a listener that ends at once."""
-    patch.setattr(listener, "_LOOK_S", 0.05)
+    """Groups of two events, parts of six, and a writer that is refused at once."""
     patch.setattr(segments_log, "LOCK_WAIT_S", 0.02)
     patch.setattr(staged_group, "GROUP_MAX", 2)
     patch.setattr(open_write, "GROUP_MAX", 2)

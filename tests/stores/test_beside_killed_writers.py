@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.places import in_memory
 from tests.stores.handle_logs import make_small, open_log
-from tests.stores.test_handles import FOLDER, OPENER
+from tests.stores.test_handles import OPENER
 from tests.support.handles import Answer, Facts, Nursery, ProcessHandle, SteeredFiles, ask
 from tests.support.watching import END
 
@@ -34,7 +35,7 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="everlog-beside-", dir=FOLDER))
+    made = Path(tempfile.mkdtemp(prefix="everlog-beside-", dir=in_memory()))
     yield made
     shutil.rmtree(made, ignore_errors=True)
 

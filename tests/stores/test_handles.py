@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
+from tests.places import in_memory
 from tests.stores.handle_logs import make_small, open_log
 from tests.support.handles import Nursery, SteeredFiles
 from tests.support.handles_machine import HandlesMachine
@@ -21,11 +22,8 @@ from tests.support.postgres_schemas import Schemas
 from everlog.log.log import Log
 
 SEQUENCES, SEQUENCES_FULL = 200, 2000
-STEPS, STEPS_FULL = 10, 12
+STEPS, STEPS_FULL = 8, 12
 OPENER = "tests.stores.handle_logs:open_small"
-
-RAM = Path("/dev/shm")  # the flushes stay, and cost nothing
-FOLDER = str(RAM) if RAM.is_dir() else None
 
 
 class FileMachine(HandlesMachine):
@@ -35,7 +33,7 @@ class FileMachine(HandlesMachine):
         return open_log(place, files)
 
     def new_place(self) -> str:
-        self.folder = tempfile.mkdtemp(prefix="everlog-handles-", dir=FOLDER)
+        self.folder = tempfile.mkdtemp(prefix="everlog-handles-", dir=in_memory())
         return f"{self.kind}:{self.folder}/log"
 
     def copy_place(self, number: int) -> str:

@@ -104,6 +104,7 @@ class RecordingFiles(Files):
         self._calls: Counter[str] = Counter()
         self._changes: Counter[int] = Counter()
         self._locks: dict[Path, threading.Lock] = {}
+        self._lists: dict[Path, tuple[list[str], int]] = {}  # of directories, since a name changed
 
     # --- marks and faults
 
@@ -161,17 +162,19 @@ class RecordingFiles(Files):
         mode: int = FILE_MODE,
     ) -> Handle:
         self._call("open", path)
-        if path in self.dirs:
-            raise _os_error(errno.EISDIR, path)
-        if path in self.by_name:
+        file = self.by_name.get(path)  # asked once: to compare paths takes most of the time of an open
+        if file is not None:
             if exclusive:
                 raise _os_error(errno.EEXIST, path)
+        elif path in self.dirs:
+            raise _os_error(errno.EISDIR, path)
         elif not (create or exclusive) or path.parent not in self.dirs:
             raise _os_error(errno.ENOENT, path)
         else:
-            self._do(Create(path, self._next_file))
+            file = self._next_file
+            self._do(Create(path, file))
         self._next_handle += 1
-        self._open[self._next_handle] = self.by_name[path]
+        self._open[self._next_handle] = file
         return Handle(self._next_handle, path)
 
     def close(self, handle: Handle) -> None:
@@ -239,14 +242,14 @@ class RecordingFiles(Files):
 
     def stamp(self, path: Path) -> Stamp | None:
         if path in self.dirs:
-            return Stamp(0, sum(1 for _ in _names_in(path, self.by_name)), 0)
+            return Stamp(0, self._listed(path)[1], 0)
         file = self.by_name.get(path)
         return None if file is None else Stamp(len(self.contents[file]), self._changes[file], file)
 
     def names(self, directory: Path) -> list[str]:
         if directory not in self.dirs:
             raise _os_error(errno.ENOENT, directory)
-        return sorted({*_names_in(directory, self.by_name), *_names_in(directory, self.dirs)})
+        return list(self._listed(directory)[0])
 
     def make_dir(self, path: Path, *, mode: int = DIR_MODE) -> None:
         self._call("mkdir", path)
@@ -293,6 +296,14 @@ class RecordingFiles(Files):
             self._do(Dropped(file))
         raise failed_flush(_os_error(fault.error, handle.path), handle.path)
 
+    def _listed(self, directory: Path) -> tuple[list[str], int]:
+        """The names in a directory, and how many of them are files."""
+        found = self._lists.get(directory)
+        if found is None:
+            files = set(_names_in(directory, self.by_name))
+            found = self._lists[directory] = (sorted({*files, *_names_in(directory, self.dirs)}), len(files))
+        return found
+
     def _file(self, handle: Handle) -> int:
         if handle.number not in self._open:
             raise _os_error(errno.EBADF, handle.path)
@@ -301,15 +312,15 @@ class RecordingFiles(Files):
     def _do(self, step: Step) -> None:
         self.trace.append(step)
         match step:
-            case Create(_, file):
-                self.contents[file] = bytearray()
-                self._next_file = max(self._next_file, file + 1)
-                change_names(self.by_name, self.dirs, step)
             case Write() | Truncate():
                 change_content(self.contents[step.file], step)
                 self._changes[step.file] += 1
-            case Rename() | RenameDir() | Unlink() | MakeDir():
+            case Create() | Rename() | RenameDir() | Unlink() | MakeDir():
+                if isinstance(step, Create):
+                    self.contents[step.file] = bytearray()
+                    self._next_file = max(self._next_file, step.file + 1)
                 change_names(self.by_name, self.dirs, step)
+                self._lists.clear()
             case Sync() | Dropped() | SyncDir() | Tried() | Acked():
                 pass  # nothing that a reader could see
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.places import in_memory
 
 from everlog.demo.postgres_server import NoServer, start_server
-
-RAM = Path("/dev/shm")
-RAM_BYTES_MIN = 2 * 1024**3
 
 
 class Schemas:
@@ -105,16 +101,11 @@ def postgres_schemas() -> Iterator[Schemas]:
         yield from _schemas_of(given)
         return
     try:
-        server = start_server(where=_in_memory(), max_connections="400")
+        server = start_server(where=in_memory(), max_connections="400")
     except NoServer as error:
         pytest.skip(f"no PostgreSQL: {error}")
     with server:
         yield from _schemas_of(server.url)
-
-
-def _in_memory() -> Path | None:
-    """A folder where a flush costs nothing, if there is one with room enough."""
-    return RAM if RAM.is_dir() and shutil.disk_usage(RAM).free >= RAM_BYTES_MIN else None
 
 
 def _schemas_of(url: str) -> Iterator[Schemas]:

@@ -1,10 +1,13 @@
-"""Where a JSONL log of a test is."""
+"""Where a JSONL log of a test is: on the disk."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from tests.places import on_disk as tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from everlog.core.query import Cursor, Query
 from everlog.errors import EverlogError, ReadOnly
 from everlog.log.log import Log
 from everlog.stores.contract import HidesEvents, Scanning
-from everlog.stores.postgres import listener
 from everlog.stores.postgres.connection import own_errors
 from everlog.stores.postgres.store import PostgresStore
 from everlog.transfer.copy import copy_log
@@ -77,7 +76,6 @@ def _roles_can_be_made(postgres_url: str, tmp_path: Path, monkeypatch: pytest.Mo
     if "postgres@" not in postgres_url:
         pytest.skip("needs a server that roles can be made in: EVERLOG_TEST_PG_DSN=postgresql://postgres@…")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(listener, "_LOOK_S", 0.05)  # how long closing a log waits for its listener
 
 
 # ---- the operations. Each one checks its own result; what it may not do it lets raise.

@@ -367,6 +367,20 @@ def test_a_closed_store_hears_nothing_more_and_others_still_do(postgres_url: str
     stores["open"].close()
 
 
+def test_closing_does_not_wait_for_what_the_server_may_say(postgres_url: str) -> None:
+    """The shortest of several: the machine may have other work."""
+    took = []
+    for _ in range(5):
+        store, heard = PostgresStore(postgres_url), threading.Event()
+        store.watch(heard.set)
+        while not heard.wait(0.05):  # it may not listen yet
+            append(store, seal_any())
+        began = time.monotonic()
+        store.close()
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.2, took
+
+
 def test_a_follower_needs_no_hint(postgres_url: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """LISTEN is no part of the promise: a follower that never hears anything sees every event all the same."""
     monkeypatch.setattr(Listener, "call", lambda self, callback: None)

@@ -97,7 +97,7 @@ DEEPER = Effort(exhaustive_max=4, samples=2, tears_max=1)
 
 @pytest.fixture
 def one_kill_of(pytestconfig: pytest.Config) -> int:
-    return 1 if pytestconfig.getoption("--full") else 4
+    return 1 if pytestconfig.getoption("--full") else 8
 
 
 def judged(files: RecordingFiles, one_kill_of: int) -> Report:
@@ -151,7 +151,7 @@ def test_rotation_survives_every_crash(one_kill_of: int) -> None:
         numbers.append(files, store, number)
     store.close()
     assert len(store.layout.numbers(files)) == 4
-    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)[:: 3 if one_kill_of == 1 else 10]]
+    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)[:: 3 if one_kill_of == 1 else 20]]
     report = check(recover, states, append=append_one, nested_max=10, effort=DEEPER)
     assert report.violations == [], report
     assert report.states > 100
@@ -209,7 +209,7 @@ def _purged_recover(files: RecordingFiles) -> Sequence[int]:
     return found
 
 
-def test_a_purge_survives_every_crash_and_is_finished() -> None:
+def test_a_purge_survives_every_crash_and_is_finished(one_kill_of: int) -> None:
     """F63: after any crash either nothing was purged, or all of it is gone, from every byte of every file."""
     files = new_disk()
     store, chain = open_on(files, segment_bytes_max=1500), Chain()
@@ -225,7 +225,8 @@ def test_a_purge_survives_every_crash_and_is_finished() -> None:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     assert not [path for path, content in files.visible().items() if b"odd-sentinel" in content]
     store.close()
-    states = [*power_cuts(files, models=BOTH, effort=WALK, since=since), *kills(files)[since::3]]
+    killed = kills(files)[since :: 3 if one_kill_of == 1 else 6]
+    states = [*power_cuts(files, models=BOTH, effort=WALK, since=since), *killed]
     report = check(_purged_recover, states, nested_max=5, effort=DEEPER)
     assert report.violations == [], report
     assert report.states > 100
@@ -284,18 +285,19 @@ def filled(*, close: bool, end_known: bool = True) -> tuple[RecordingFiles, list
     return files, list(range(1, 13))
 
 
-def test_no_flipped_bit_is_silent_after_a_clean_close() -> None:
+def test_no_flipped_bit_is_silent_after_a_clean_close(one_kill_of: int) -> None:
     """F03, F12, R7: in any byte of any file; what was not hit is still readable."""
     files, acked = filled(close=True)
-    report = flipped(files, acked, flips=2500)
+    report = flipped(files, acked, flips=2500 if one_kill_of == 1 else 1000)
     assert report.violations == [], report
 
 
 @pytest.mark.parametrize("end_known", [True, False])
-def test_no_flipped_bit_is_silent_after_a_kill(end_known: bool) -> None:
+def test_no_flipped_bit_is_silent_after_a_kill(end_known: bool, one_kill_of: int) -> None:
     """Also in the very last frame: its bytes are all there, so that it cannot be a torn one."""
     files, acked = filled(close=False, end_known=end_known)
-    report = flipped(files, acked, flips=2500 if end_known else 1000)
+    flips = 2500 if end_known else 1000
+    report = flipped(files, acked, flips=flips if one_kill_of == 1 else 800)
     assert report.violations == [], report
 
 
@@ -313,6 +315,8 @@ def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing(one_kil
         store.close()
         found = recover(files)
         assert found == list(range(1, nth))
+        if one_kill_of > 1 and nth % 3 != 1:
+            continue
         states = power_cuts(files, models=BOTH, effort=Effort(exhaustive_max=32, samples=8, tears_max=4))
         deeper = Effort(exhaustive_max=64, samples=16, tears_max=6) if one_kill_of == 1 else DEEPER
         report = check(recover, states, append=append_one, nested_max=5, effort=deeper)

@@ -6,6 +6,8 @@ A subscriber checks the head of the log periodically anyway. A listener that can
 from __future__ import annotations
 
 import logging
+import selectors
+import socket
 import threading
 from collections.abc import Callable
 
@@ -16,7 +18,6 @@ from everlog.errors import EverlogError
 from everlog.stores.postgres.address import Address
 from everlog.stores.postgres.connection import Connection, connect, keep_for_ever
 
-_LOOK_S = 0.5  # how soon a closed listener stops
 _RETRY_S = 2.0
 
 _logger = logging.getLogger("everlog")
@@ -27,6 +28,7 @@ class Listener:
         self._address = address
         self._callbacks: list[Callable[[], None]] = []
         self._stop = threading.Event()
+        self._wake, self._woken = socket.socketpair()  # `close` ends the wait for the server
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._listen, name="everlog-listener", daemon=True)
 
@@ -37,13 +39,20 @@ class Listener:
 
     def close(self) -> None:
         self._stop.set()
+        self._wake.send(b"\0")
         if self._thread.is_alive():
             self._thread.join()
+        self._close_sockets()
 
     def abandon(self) -> None:
         """Stop in a forked child, where the thread does not exist."""
         self._stop.set()
+        self._close_sockets()
         keep_for_ever(self._connection)
+
+    def _close_sockets(self) -> None:
+        self._wake.close()
+        self._woken.close()
 
     def _listen(self) -> None:
         while not self._stop.is_set():
@@ -57,7 +66,12 @@ class Listener:
                 self._stop.wait(_RETRY_S)
 
     def _wait_for_commits(self, connection: Connection) -> None:
-        while not self._stop.is_set():
-            for _ in connection.notifies(timeout=_LOOK_S, stop_after=1):
+        with selectors.DefaultSelector() as ready:
+            ready.register(connection, selectors.EVENT_READ)
+            ready.register(self._woken, selectors.EVENT_READ)
+            while not self._stop.is_set():
+                if not list(connection.notifies(timeout=0)):
+                    ready.select()
+                    continue
                 for callback in self._callbacks:
                     callback()
