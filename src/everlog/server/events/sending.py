@@ -76,7 +76,7 @@ class Sending:
             await self(b"".join([chunk.data for chunk in chunks]))
             return
         await self.until_taken()
-        if self._transport.is_closing():
+        if self._cycle.disconnected:
             raise Gone
         chunked = self._cycle.chunked_encoding
         self._transport.writelines([chunk.framed if chunked else chunk.data for chunk in chunks])
