@@ -98,6 +98,58 @@ def test_a_pair_of_escaped_surrogates_is_one_character() -> None:
     assert parse_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
 
 
+_TEXTS = (
+    '"a"',
+    '"x:y"',
+    '""',
+    '"\\""',
+    '"é\U0001f600"',
+    "0",
+    "-0",
+    "1.0",
+    "9007199254740993",
+    "true",
+    "null",
+    "NaN",
+    "\x01",
+)
+_PIECES = (
+    *_TEXTS,
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    " ",
+    "\n",
+    '"a":1',
+    '"a":{"b":":"}',
+    '"a":1,"a":2',
+    '{"a":1,"b":[]}',
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=9).map("".join))
+def test_text_is_read_in_the_same_way_with_and_without_an_escape_in_it(text: str) -> None:
+    """An escape has the text read by another, slower parser, which sees every key."""
+    found = []
+    for beside in ('"a"', '"\\u0061"'):
+        try:
+            found.append(repr(parse_json(f"[{text},{beside}]")))
+        except NotCanonical:
+            found.append("refused")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":1}', '{"a":":","a":1}', '[{"a:b":1,"a:b":"::"}]', '{"a":{"a":1,"a":2}}']
+)
+def test_a_key_that_appears_twice_is_refused_beside_colons_in_texts(text: str) -> None:
+    with pytest.raises(NotCanonical, match="twice"):
+        parse_json(text)
+
+
 @given(VALUES)
 def test_canonical_bytes_read_back_as_the_same_value(value: Any) -> None:
     once = canonical(value)

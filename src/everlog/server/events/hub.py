@@ -368,8 +368,8 @@ class Hub:
         return Live(matching, self._tail, self._head)
 
     async def _pause(self, began: float, size: int) -> None:
-        """Let the chunk be sent; then gather the next one. A round that takes much work is followed by a longer pause,
-        so that other requests have most of the event loop."""
+        """Let the chunk be sent; then gather the next one. After a round that was much work, the pause is longer, so
+        that other requests have most of the event loop."""
         for _ in range(3):
             await asyncio.sleep(0)
         took = time.thread_time() - began  # not by the clock: on a busy machine, longer pauses would not help
