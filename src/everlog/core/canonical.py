@@ -103,6 +103,26 @@ def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = N
     return value
 
 
+def parse_json_lines(data: bytes, *, levels_around: int = 0, lines_max: int) -> list[Any]:
+    """Return the values of lines of JSON, at most one more than `lines_max`, without empty lines. See `parse_json`.
+
+    Lines that are plain objects are read at once. After the end of an object within another one, there is a comma or
+    a bracket: where each line ends with `}` and the next begins with `{`, a line has whole objects.
+    """
+    held = data.strip(b"\n")
+    ends = held.count(b"\n")
+    if held[:1] == b"{" and ends < lines_max and held.count(b"}\n{") == ends and b"\\u" not in held:
+        try:
+            values: list[Any] = msgspec.json.Decoder().decode_lines(held)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            pass  # one of them is refused below, with a message
+        else:
+            if len(values) == ends + 1 and _colons(values, -levels_around) == held.count(b":"):
+                return values
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return [parse_json(line, levels_around=levels_around) for line in lines[: lines_max + 1]]
+
+
 def _colons(value: Any, depth: int) -> int:
     """Return how many colons the JSON text of a value has; -1 if the value has more than texts, short whole numbers,
     true, false and null."""
