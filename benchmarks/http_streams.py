@@ -1,7 +1,7 @@
 """What streams and waiting polls of a server cost: `python -m benchmarks.http_streams`.
 
     clients     one process with 500 sockets, which reads, counts and notes when each event arrived
-    appender    one process with 16 connections that append single events, 1,000 per second, each durable
+    appender    `http_load.py`: 64 connections that append single events, 1,000 per second, each durable
     server      `everlog serve` on SQLite, measured from /proc: processor time of all its threads, resident memory
 
 All run on one machine, and times are of one clock. The latency is from the call of an append to the arrival of its
@@ -26,11 +26,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.http import request_of
 from benchmarks.rows import Row, Setup
 
 CLIENTS = 500
 RATE = 1_000
-CONNECTIONS = 16
+CONNECTIONS = 64
 _MARK = b"\nid: "
 
 
@@ -103,7 +104,7 @@ class Stream:
 
     def read(self) -> None:
         try:
-            data = self.socket.recv(262_144)
+            data = self.socket.recv(65_536)
         except BlockingIOError:
             return
         now = time.monotonic()
@@ -136,46 +137,21 @@ def _open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
 
 
-_APPENDER = """
-import http.client, json, sys, threading, time
-port, token, rate, seconds, connections = sys.argv[1:]
-port, rate, seconds, connections = int(port), int(rate), float(seconds), int(connections)
-body = json.dumps({"type": "note.added", "stream": "note/%d", "payload": {"text": "x" * 140}})
-began, called, acks = time.monotonic() + 0.2, {}, []
-def run(number):
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
-    step = number
-    while step / rate < seconds:
-        due = began + step / rate
-        time.sleep(max(0.0, due - time.monotonic()))
-        at = time.monotonic()
-        connection.request("POST", "/v1/events", body % (step % 50), headers)
-        answer = connection.getresponse()
-        found = json.loads(answer.read())
-        acks.append(time.monotonic() - at)
-        called[found["position"]] = at
-        step += connections
-threads = [threading.Thread(target=run, args=(n,)) for n in range(connections)]
-[t.start() for t in threads]; [t.join() for t in threads]
-print(json.dumps({"called": called, "took": time.monotonic() - began, "ack": sorted(acks)[len(acks) * 99 // 100]}))
-"""
-
-
 def _append(
     server: Server, seconds: float, *, rate: int = RATE, connections: int = CONNECTIONS
-) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-c",
-        _APPENDER,
-        str(server.port),
-        server.token,
-        str(rate),
-        str(seconds),
-        str(connections),
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+) -> subprocess.Popen[bytes]:
+    body = json.dumps({"type": "note.added", "stream": "note/1", "payload": {"text": "x" * 140}}).encode()
+    url = f"http://127.0.0.1:{server.port}"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.http_load", url, str(seconds), str(connections), str(rate)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert running.stdin is not None
+    running.stdin.write(request_of("POST", "/v1/events", server.token, body))
+    running.stdin.close()
+    running.stdin = None
+    return running
 
 
 def live(setup: Setup) -> Iterator[Row]:
@@ -203,7 +179,7 @@ def live(setup: Setup) -> Iterator[Row]:
         poll.register(stalled.fileno(), select.EPOLLRDHUP)
         memory, cpu, began = server.resident_mb(), server.cpu_s(), time.monotonic()
         appender = _append(server, seconds)
-        answered: list[str] = []
+        answered: list[bytes] = []
         listener = threading.Thread(target=lambda: answered.append(appender.communicate()[0]))
         listener.start()
         stalled_s, done_at, highest = 0.0, 0.0, memory
@@ -236,14 +212,16 @@ def live(setup: Setup) -> Iterator[Row]:
         ]
         delays.sort()
         span = done_at - began
-        rate = len(called) / found["took"]
+        rate = len(called) / found["seconds"]
+        deliveries = sum(len(one.reads) for one in streams)
         yield Row("clients that got every event, in order", "sqlite", len(complete), "", clients - 1, at_most=False)
         yield Row("append to arrival, p50", "sqlite", delays[len(delays) // 2] * 1e3, "ms")
         yield Row("append to arrival, p99", "sqlite", delays[len(delays) * 99 // 100] * 1e3, "ms", 250)
         yield Row("append to arrival, longest", "sqlite", delays[-1] * 1e3, "ms")
         yield Row("append to its answer, p99", "sqlite", found["ack"] * 1e3, "ms")
         yield Row("cores of the server", "sqlite", used / span, "", 1.2, note=f"{rate:.0f} appends/s over HTTP")
-        yield Row("cores of the clients", "sqlite", own_used / span, "")
+        yield Row("cores of the clients", "sqlite", own_used / span, "", note=f"{deliveries:,} reads")
+        yield Row("cores of the appender", "sqlite", found["cpu_s"] / span, "")
         yield Row("memory growth", "sqlite", highest - memory, "MB", 32, note=f"from {memory:.0f} MB, all connected")
         yield Row("stalled client disconnected after", "sqlite", stalled_s or 999.0, "s", 30)
         for one in streams:

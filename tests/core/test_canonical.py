@@ -12,7 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlog.core.canonical import DEPTH_MAX, NUMBER_MAX, canonical, canonical_all, parse_json
+from everlog.core.canonical import DEPTH_MAX, NUMBER_MAX, canonical, canonical_all, parse_json, parse_json_lines
 from everlog.errors import NotCanonical
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -96,6 +96,104 @@ def test_a_lone_surrogate_in_json_text_is_refused_as_an_escape_and_as_it_is(text
 
 def test_a_pair_of_escaped_surrogates_is_one_character() -> None:
     assert parse_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
+
+
+_TEXTS = (
+    '"a"',
+    '"x:y"',
+    '""',
+    '"\\""',
+    '"é\U0001f600"',
+    "0",
+    "-0",
+    "1.0",
+    "9007199254740993",
+    "true",
+    "null",
+    "NaN",
+    "\x01",
+)
+_PIECES = (
+    *_TEXTS,
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    " ",
+    "\n",
+    '"a":1',
+    '"a":{"b":":"}',
+    '"a":1,"a":2',
+    '{"a":1,"b":[]}',
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=9).map("".join))
+def test_text_is_read_in_the_same_way_with_and_without_an_escape_in_it(text: str) -> None:
+    """An escape has the text read by another, slower parser, which sees every key."""
+    found = []
+    for beside in ('"a"', '"\\u0061"'):
+        try:
+            found.append(repr(parse_json(f"[{text},{beside}]")))
+        except NotCanonical:
+            found.append("refused")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":1}', '{"a":":","a":1}', '[{"a:b":1,"a:b":"::"}]', '{"a":{"a":1,"a":2}}']
+)
+def test_a_key_that_appears_twice_is_refused_beside_colons_in_texts(text: str) -> None:
+    with pytest.raises(NotCanonical, match="twice"):
+        parse_json(text)
+
+
+_LINES = (
+    '{"a":1}',
+    '{"a":{}}',
+    "{",
+    "}",
+    '"a":1}',
+    '{"a":[{}',
+    "]}",
+    ",",
+    "",
+    " ",
+    '{"a":1,"a":2}',
+    '{"b":"::"}',
+    "\r",
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(_LINES), max_size=3).map("".join), max_size=5))
+def test_lines_are_read_at_once_as_they_are_read_one_by_one(lines: list[str]) -> None:
+    """An empty object in the second case has the lines read one by one: it begins with a space."""
+    found = []
+    for first in ("{}", " {}"):
+        try:
+            found.append(repr(parse_json_lines("\n".join([first, *lines]).encode(), lines_max=100)))
+        except NotCanonical:
+            found.append("refused")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", ['{"a":1}{"a":2}', '{"a":1}{"a":[{}\n]}', '{"a":1\n}', '{"a":1}\n{"a":1,"a":2}'])
+def test_lines_that_are_not_one_object_each_are_refused(text: str) -> None:
+    with pytest.raises(NotCanonical):
+        parse_json_lines(text.encode(), lines_max=100)
+
+
+def test_deep_lines_are_refused_at_the_same_depth_as_one_text() -> None:
+    for around in (0, 1):
+        fine, deep = (b'{"a":' * (DEPTH_MAX + n) + b"1" + b"}" * (DEPTH_MAX + n) for n in (around, around + 1))
+        assert (
+            parse_json_lines(fine + b"\n" + fine, levels_around=around, lines_max=9)
+            == [parse_json(fine, levels_around=around)] * 2
+        )
+        with pytest.raises(NotCanonical, match="deeper"):
+            parse_json_lines(fine + b"\n" + deep, levels_around=around, lines_max=9)
 
 
 @given(VALUES)

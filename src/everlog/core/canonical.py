@@ -77,14 +77,20 @@ def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = N
         text = data if isinstance(data, str) else data.decode()
     except UnicodeDecodeError as error:
         raise NotCanonical("$", f"byte {error.start} is not UTF-8") from error
+    if "\\u" not in text:
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            pass  # it is refused below, with a message
+        else:
+            # The decoder keeps the last of two equal keys. Every key has a colon after it, and the colons of a key
+            # that is gone are found nowhere in the value.
+            if _colons(value, 1 - levels_around) == text.count(":"):
+                return value
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=lambda name: _Refused(f"{name} is not a JSON number"),
-            parse_int=_bounded_int,
-            parse_float=_finite_float,
-        )
+        if text.startswith("\ufeff"):
+            raise json.JSONDecodeError("unexpected byte order mark", text, 0)
+        value = _decode_strictly(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         hint = 'quote the names and the texts, as in {"text": "hello"}'
@@ -95,6 +101,62 @@ def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = N
     if not _is_plain(value, 1 - levels_around) or _may_hold_surrogates(text):
         _refuse(value, "$", 1 - levels_around, number_max)
     return value
+
+
+def parse_json_lines(data: bytes, *, levels_around: int = 0, lines_max: int) -> list[Any]:
+    """Return the values of lines of JSON, at most one more than `lines_max`, without empty lines. See `parse_json`.
+
+    Lines that are plain objects are read at once. After the end of an object within another one, there is a comma or
+    a bracket: where each line ends with `}` and the next begins with `{`, a line has whole objects.
+    """
+    held = data.strip(b"\n")
+    ends = held.count(b"\n")
+    if held[:1] == b"{" and ends < lines_max and held.count(b"}\n{") == ends and b"\\u" not in held:
+        try:
+            values: list[Any] = msgspec.json.Decoder().decode_lines(held)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            pass  # one of them is refused below, with a message
+        else:
+            if len(values) == ends + 1 and _colons(values, -levels_around) == held.count(b":"):
+                return values
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return [parse_json(line, levels_around=levels_around) for line in lines[: lines_max + 1]]
+
+
+def _colons(value: Any, depth: int) -> int:
+    """Return how many colons the JSON text of a value has; -1 if the value has more than texts, short whole numbers,
+    true, false and null."""
+    kind = type(value)
+    if kind is str:
+        return int(value.count(":"))
+    if kind is dict:
+        if depth > DEPTH_MAX:
+            return -1
+        total = len(value)
+        for key, item in value.items():
+            if ":" in key:
+                total += key.count(":")
+            if type(item) is str:
+                total += item.count(":")
+            else:
+                inside = _colons(item, depth + 1)
+                if inside < 0:
+                    return -1
+                total += inside
+        return total
+    if kind is list:
+        if depth > DEPTH_MAX:
+            return -1
+        total = 0
+        for item in value:
+            inside = _colons(item, depth + 1)
+            if inside < 0:
+                return -1
+            total += inside
+        return total
+    if kind is int:
+        return 0 if -NUMBER_MAX <= value <= NUMBER_MAX else -1
+    return 0 if value is None or kind is bool else -1
 
 
 def _may_hold_surrogates(text: str) -> bool:
@@ -245,3 +307,11 @@ def _bounded_int(digits: str) -> int | _Refused:
 def _finite_float(digits: str) -> float | _Refused:
     value = float(digits)
     return value if math.isfinite(value) else _Refused(f"{digits[:30]} is too large for a JSON number")
+
+
+_decode_strictly = json.JSONDecoder(
+    object_pairs_hook=_unique_keys,
+    parse_constant=lambda name: _Refused(f"{name} is not a JSON number"),
+    parse_int=_bounded_int,
+    parse_float=_finite_float,
+).decode

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from everlog.core.ids import new_id
 from everlog.errors import (
     BadRequest,
     BodyTooLarge,
@@ -30,8 +29,8 @@ from everlog.server.callers.auth import caller_of
 from everlog.server.events.sending import Gone, Sending
 from everlog.server.listen.front import Front
 from everlog.server.listen.hosts import require_known_host
-from everlog.server.observe.current import CURRENT, Current
-from everlog.server.observe.tracing import read_traceparent, span
+from everlog.server.observe.current import CURRENT, Current, new_request_id
+from everlog.server.observe.tracing import is_traced, read_traceparent, span
 from everlog.server.routes import logs
 from everlog.server.routes.answers import defect_response, problem_response
 from everlog.server.routes.route import NOBODY, Caller, Request, Response, Route, Streamed
@@ -92,7 +91,7 @@ class App:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request_id = headers.get("x-request-id", "")
         if not _is_usable_id(request_id):
-            request_id = str(new_id())
+            request_id = new_request_id()
         current = Current(request_id, read_traceparent(headers))
         CURRENT.set(current)
         metrics, began = self.front.metrics, time.perf_counter()
@@ -118,6 +117,8 @@ class App:
     ) -> Response | Streamed:
         """Return the answer to a request; every error is one, too."""
         try:
+            if not is_traced():
+                return await self._answer(scope, headers, current, receive)
             with span(scope["method"], headers, current.traceparent) as current.traceparent:
                 return await self._answer(scope, headers, current, receive)
         except EverlogError as error:
@@ -196,6 +197,8 @@ class App:
             )
         if b"%00" in target or b"%00" in query:
             raise BadRequest("the address contains a null character", hint="leave it out")
+        if b"%" not in target and target.isascii():
+            return
         try:
             unquote_to_bytes(target).decode()
         except UnicodeDecodeError as error:
@@ -303,7 +306,9 @@ def _too_large(route: Route) -> BodyTooLarge:
 
 
 async def _send(answer: Response | Streamed, scope: Scope, send: Send, receive: Receive) -> None:
-    method = scope["method"]
+    method, connection = scope["method"], scope.get(CONNECTION)
+    if connection is not None and isinstance(answer, Response) and connection.respond(send, answer, method):
+        return
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if isinstance(answer, Response):
         if answer.status != 304:
@@ -312,7 +317,6 @@ async def _send(answer: Response | Streamed, scope: Scope, send: Send, receive: 
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    connection = scope.get(CONNECTION)
     if method != "HEAD":
         if connection is not None:
             connection.streaming = True

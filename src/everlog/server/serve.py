@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -167,6 +168,9 @@ def serve(app: App, listen: Listen, *, ready: Callable[[str], None]) -> None:
         scheme = "https" if listen.tls_cert is not None else "http"
         url = f"{scheme}://{shown}:{bound.getsockname()[1]}"
         app.front.phase = "starting"
+        # What is loaded by now stays: to look through all of it for garbage would block the event loop for 20 ms.
+        gc.collect()
+        gc.freeze()
         Server(config, app, ready=lambda: ready(url)).run(sockets=[bound])
 
 

@@ -31,6 +31,9 @@ T = TypeVar("T")
 READERS = 8
 """Threads that read: reads of the log never run in the event loop."""
 
+CATCHING_UP = 2
+"""Threads that read for streams which catch up: many of these at once must not keep requests from their readers."""
+
 WAITING = 32
 """Threads of requests that wait, such as for an event or for a view."""
 
@@ -63,11 +66,16 @@ class Service:
         self.neighbours: Mapping[str, Service] = {name: self}  # every log of this server, by its name
         self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
+        self._catching_up = ThreadPoolExecutor(CATCHING_UP, thread_name_prefix=f"everlog-{name}-streams")
         self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads or writes the log in a thread, and return what it returns."""
         return await self._run_in(self._readers, partial(work, *args, **kwargs))
+
+    async def run_catching_up(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that reads for a stream."""
+        return await self._run_in(self._catching_up, partial(work, *args, **kwargs))
 
     async def run_waiting(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that may wait for something: it does not keep a reader from reading."""
@@ -86,5 +94,5 @@ class Service:
         self.hub.close()
         self.hub.release()
         self.jobs.close()
-        self._waiting.shutdown(wait=True, cancel_futures=True)
-        self._readers.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._waiting, self._catching_up, self._readers):
+            threads.shutdown(wait=True, cancel_futures=True)

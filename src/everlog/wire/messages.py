@@ -84,6 +84,8 @@ class DraftObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 def read_expectation(given: str | int | NoMatchObject) -> Expectation:
     """Return what the stream must be for an event to be recorded: any, none, exists, a sequence, or a query."""
+    if given == "any":
+        return Expect.ANY
     if isinstance(given, NoMatchObject):
         return NoMatch(
             given.no_match.query(), Position(given.after), tuple(one.query() for one in given.also), given.epoch

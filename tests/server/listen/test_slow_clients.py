@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.listen.follower import Follower
+from tests.server.listen.healthy import latencies, p99
 from tests.server.running import NOTE, Running, new_log, problem_in, read_all, request, running
 
 HALF_OPEN = (
@@ -22,27 +22,26 @@ HALF_OPEN = (
     request("POST", "/v1/events", "Content-Type: application/json", "Transfer-Encoding: chunked", body=b"5\r\n{"),
 )
 CLIENTS = 'everlog_stream_clients{log="log"}'
-NOISE_S = 0.25
-"""What 99 of 100 requests may take in any case: a machine with other work has such delays by itself."""
+SLOWER_MAX = 3.0
+"""How much longer 99 of 100 requests may take beside bad clients than without them.
+
+Another server, which nobody disturbs, is asked at the same time: what the machine does to both is not counted."""
 
 
 def test_half_open_requests_are_dropped_and_healthy_clients_do_not_notice(tmp_path: Path, full: bool) -> None:
     half_open = 300 if full else 60
-    with running(new_log(tmp_path)) as server:
-        alone = p99(latencies(server, for_s=5.0 if full else 2.0))
+    with running(new_log(tmp_path)) as server, undisturbed(tmp_path) as other:
+        alone = p99(latencies(server, other, for_s=5.0 if full else 2.0)[0])
         before = server.metrics()
         with opened(server, half_open) as sockets:
             began = time.monotonic()
-            beside = latencies(server, for_s=9.0 if full else 3.0)
+            beside, elsewhere = map(p99, latencies(server, other, for_s=9.0 if full else 3.0))
             for own in sockets:
                 own.settimeout(max(0.1, began + 15.0 - time.monotonic()))
                 read_all(own)  # ends when the server closes it, and raises if that does not happen in time
             dropped_s = time.monotonic() - began
-            print(
-                f"p99 alone {alone:.4f}, beside {half_open} half-open {p99(beside):.4f} s; gone in {dropped_s:.1f} s"
-            )
-            assert len(beside) > 20
-            assert p99(beside) < max(3 * alone, NOISE_S)
+            print(f"p99 alone {alone:.4f}, beside {half_open} half-open {beside:.4f}, elsewhere {elsewhere:.4f} s")
+            assert beside < SLOWER_MAX * max(alone, elsewhere)
             assert dropped_s < 15.0
         after = server.metrics()
         assert after["everlog_connections"] == before["everlog_connections"]
@@ -102,30 +101,11 @@ def opened(server: Running, count: int) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
-def latencies(server: Running, *, for_s: float, clients: int = 4) -> list[float]:
-    """Return how long each request of some healthy clients took: one appends, the others ask."""
-    found: list[float] = []
-    until = time.monotonic() + for_s
-
-    def work(n: int) -> None:
-        with server.client() as client:
-            while time.monotonic() < until:
-                began = time.monotonic()
-                answer = client.post("/v1/events", json=NOTE) if n == 0 else client.get("/v1/events?limit=1")
-                found.append(time.monotonic() - began)
-                assert answer.is_success
-                time.sleep(0.01)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
-
-
-def p99(found: list[float]) -> float:
-    return sorted(found)[int(len(found) * 0.99)]
+@contextmanager
+def undisturbed(tmp_path: Path) -> Iterator[Running]:
+    (tmp_path / "other").mkdir()
+    with running(new_log(tmp_path / "other")) as other:
+        yield other
 
 
 def wait_until(holds: object, *, upto_s: float) -> None:
@@ -140,8 +120,8 @@ def wait_until(holds: object, *, upto_s: float) -> None:
 def test_stalled_streams_are_dropped_and_the_others_get_every_event(tmp_path: Path, full: bool) -> None:
     """They read nothing, while more is recorded than the system and the server keep for them."""
     stalled, healthy = (50, 5) if full else (8, 2)
-    with running(new_log(tmp_path)) as server:
-        alone = p99(latencies(server, for_s=3.0 if full else 1.0))
+    with running(new_log(tmp_path)) as server, undisturbed(tmp_path) as other:
+        alone = p99(latencies(server, other, for_s=3.0 if full else 1.0)[0])
         before = server.metrics()
         streams = [Follower(server) for _ in range(healthy)]
         with ExitStack() as stack:
@@ -151,12 +131,12 @@ def test_stalled_streams_are_dropped_and_the_others_get_every_event(tmp_path: Pa
             wait_until(lambda: server.metrics()[CLIENTS] == stalled + healthy, upto_s=20.0)
             began = time.monotonic()
             appended = record_much(server)
-            beside = latencies(server, for_s=6.0 if full else 2.0)
+            beside, elsewhere = map(p99, latencies(server, other, for_s=6.0 if full else 2.0))
             wait_until(lambda: server.metrics()[CLIENTS] == healthy, upto_s=40.0)
             gone_s = time.monotonic() - began
-            print(f"p99 alone {alone:.4f} s, beside {stalled} stalled {p99(beside):.4f} s; gone in {gone_s:.1f} s")
+            print(f"p99 alone {alone:.4f}, beside {stalled} stalled {beside:.4f}, elsewhere {elsewhere:.4f} s")
             assert gone_s < 30.0
-            assert p99(beside) < max(3 * alone, NOISE_S)
+            assert beside < SLOWER_MAX * max(alone, elsewhere)
         head = int(server.metrics()['everlog_log_head{log="log"}'])
         assert head > appended
         for follower in streams:

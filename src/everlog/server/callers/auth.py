@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 COOKIE = "__Host-everlog"
 SESSION_S = 12 * 3600
 _SAFE = ("GET", "HEAD")
+_OWN, _BEARER = f"Bearer {SECRET_PREFIX}", len("Bearer ")
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
@@ -142,8 +143,9 @@ def _require_same_site(headers: Mapping[str, str]) -> None:
 
 async def caller_of(service: Service, method: str, headers: Mapping[str, str]) -> Caller:
     """Return who sends a request, without blocking the event loop."""
-    if service.tokens.is_fresh and headers.get("authorization", "").startswith(f"Bearer {SECRET_PREFIX}"):
-        return service.callers.caller(method, headers)
+    given = headers.get("authorization", "")
+    if given.startswith(_OWN) and service.tokens.is_fresh:
+        return service.tokens.found_lately(given[_BEARER:]) or service.callers.caller(method, headers)
     return await service.run(service.callers.caller, method, headers)
 
 

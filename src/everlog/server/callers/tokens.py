@@ -29,6 +29,7 @@ PREFIX = "token/"
 SECRET_PREFIX = "evl_"
 READ_AGAIN_S = 2.0
 _NAME_CHARS_MAX = 80
+_FOUND_MAX = 1_000
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,7 @@ class Tokens:
         self._read_at = float("-inf")
         self._by_hash: dict[str, Token] = {}
         self._of_this_process: dict[str, Token] = {}
+        self._found: dict[str, tuple[float, Token, Caller]] = {}  # by secret; when the tokens had been read
 
     def for_this_process(self, *, actor: str, secret: str = "") -> str:
         """Return the secret of a token with all rights that is kept in memory only, and ends with this process."""
@@ -141,9 +143,23 @@ class Tokens:
         """Whether `find` answers without reading the log."""
         return time.monotonic() - self._read_at <= READ_AGAIN_S
 
+    def found_lately(self, secret: str) -> Caller | None:
+        """Return the caller that a secret names, if the tokens were not read again since it was looked for."""
+        found = self._found.get(secret)
+        if found is None or found[0] != self._read_at or not self.is_fresh:
+            return None
+        _, token, caller = found
+        return caller if token.expires_at is None or token.is_valid(datetime.now(UTC)) else None
+
     def find(self, secret: str) -> Token | None:
         """Return the valid token of a secret, None if there is none."""
-        return self.of_hash(hash_of(secret))
+        read_at = self._read_at
+        token = self.of_hash(hash_of(secret))
+        if token is not None:
+            if len(self._found) >= _FOUND_MAX:
+                self._found.clear()
+            self._found[secret] = (read_at, token, token.caller())
+        return token
 
     def of_hash(self, found: str) -> Token | None:
         """Return the valid token with this hash, None if there is none."""

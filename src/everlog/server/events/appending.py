@@ -10,7 +10,7 @@ import msgspec
 from everlog import aio
 from everlog.application.operations.appending import REFUSALS, RecordedBatch
 from everlog.application.operations.fields import Record
-from everlog.core.canonical import parse_json
+from everlog.core.canonical import parse_json, parse_json_lines
 from everlog.core.event import Recorded
 from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.write.draft import Draft, Receipt
@@ -88,12 +88,15 @@ def _read_batch(request: Request) -> list[Draft]:
     if kind == cloudevents.BATCH:
         return _few(cloudevents.read_batch(request.body, request_id=request.id))
     if kind == NDJSON:
-        lines = [line for line in request.body.split(b"\n") if line.strip()]
-        values = [parse_json(line, levels_around=1) for line in lines[: BATCH_MAX + 1]]
+        values = parse_json_lines(request.body, levels_around=1, lines_max=BATCH_MAX)
     else:
         values = parse_json(request.body, levels_around=2)
     found = _few(values if isinstance(values, list) else [])
-    return [_converted(value, f"event {n}").draft(request_id=request.id) for n, value in enumerate(found, start=1)]
+    try:
+        objects = msgspec.convert(found, list[DraftObject])
+    except msgspec.ValidationError:
+        objects = [_converted(value, f"event {n}") for n, value in enumerate(found, start=1)]  # it names the event
+    return [one.draft(request_id=request.id) for one in objects]
 
 
 def _few(values: list[T]) -> list[T]:

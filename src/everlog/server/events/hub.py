@@ -1,7 +1,7 @@
 """The hub of a log: everybody who waits for it to grow, and the one reader that reads its end for all of them.
 
-    waiters ──> tail reader ──> ring of recent events ──> a chunk per filter class, every 10 ms ──> queue per client
-                page_after      rendered once             made once, shared by its clients          at most 1 MB
+    waiters ──> tail reader ──> ring of recent events ──> a chunk per filter class, every 10 ms ──> the connection
+                page_after      rendered once             made once, shared by its clients          or a queue
 
 The tail reader is a reader like any other, with its own cursor: every page of it begins with the check whether
 history has changed. If it has, every client leaves the live end, reads a page from its own cursor, and gets its own
@@ -9,6 +9,9 @@ reset there. A purge takes a position, so a client that was given the next chunk
 
 All of this runs in one event loop, except the reads, which have their own thread. A client joins the live end at
 the position up to which it has read, in one step of the loop: without a gap, and without an event twice.
+
+A client that has taken everything is sent a chunk by the hub itself: its task is not woken, and no bytes are copied.
+Only for a client that is behind, chunks wait in a queue, at most 1 MB, and its task sends them.
 """
 
 from __future__ import annotations
@@ -29,11 +32,18 @@ from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S
 from everlog.log.records import FORGOTTEN
 from everlog.server.events.frames import HEARTBEAT, Frame, frames_of
+from everlog.server.events.sending import Chunk
 
 CHUNK_S = 0.010
 """How long events are gathered for the next chunk, at the least."""
 
-CHUNK_BYTES = 256 * 1024
+CHUNK_S_MAX = 0.050
+"""If it takes long to hand on a chunk, the next one is gathered for longer, up to this: larger chunks cost less."""
+
+CHUNK_BYTES_MIN, CHUNK_BYTES = 64 * 1024, 256 * 1024
+ROUND_BYTES = 8 * 1024 * 1024
+"""What all clients together are handed in one go: more would hold the event loop for too long."""
+
 BYTES_PER_S = 8 * 1024 * 1024
 """A long burst is handed on at this rate: a client that reads it as fast does not fall behind."""
 
@@ -50,6 +60,9 @@ LINGER_S = 10.0
 _logger = logging.getLogger("everlog.server")
 
 Allowed = Callable[[], Awaitable[bool]]
+SendAtOnce = Callable[[Chunk], bool]
+
+_HEARTBEAT = Chunk(HEARTBEAT)
 
 
 class Live(NamedTuple):
@@ -72,7 +85,8 @@ class Client:
         self.live = False
         self.ending = ""  # the reason of its bye
         self.queued_bytes = 0
-        self._queue: deque[tuple[bytes, Cursor | None]] = deque()
+        self.send_at_once: SendAtOnce = lambda chunk: False
+        self._queue: deque[tuple[Chunk, Cursor | None]] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._awake = False
         self.active_at = time.monotonic()
@@ -82,26 +96,32 @@ class Client:
         self.cursor, self.searched = read.page.next_cursor, read.searched
         self.active_at = time.monotonic()
 
-    def push(self, data: bytes, cursor: Cursor | None) -> None:
-        self._queue.append((data, cursor))
-        self.queued_bytes += len(data)
+    def give(self, chunk: Chunk, cursor: Cursor | None) -> None:
+        """Send a chunk at once if the task of this client waits for one, else put it in the queue."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and not self._queue and self.send_at_once(chunk):
+            self._taken(cursor)
+            return
+        self._queue.append((chunk, cursor))
+        self.queued_bytes += len(chunk)
         self.wake()
 
-    def take(self) -> bytes:
-        """Return what waits in the queue, or its first part, and move the cursor after it.
-
-        A chunk is shared by all clients until it is taken: what is joined is a copy for one client, so it is short.
-        """
-        found: list[bytes] = []
+    def take(self) -> list[Chunk]:
+        """Return what waits in the queue, or its first part, and move the cursor after it."""
+        found: list[Chunk] = []
         size = 0
         while self._queue and (not found or size + len(self._queue[0][0]) <= TAKEN_BYTES):
-            data, cursor = self._queue.popleft()
-            found.append(data)
-            size += len(data)
-            self.cursor = self.cursor if cursor is None else cursor
+            chunk, cursor = self._queue.popleft()
+            found.append(chunk)
+            size += len(chunk)
+            self._taken(cursor)
         self.queued_bytes -= size
-        self.active_at = time.monotonic() if found else self.active_at
-        return found[0] if len(found) == 1 else b"".join(found)
+        return found
+
+    def _taken(self, cursor: Cursor | None) -> None:
+        self.active_at = time.monotonic()
+        if cursor is not None:
+            self.cursor = cursor
 
     def drop_queue(self) -> None:
         self._queue.clear()
@@ -194,7 +214,7 @@ class Hub:
         client.live = True
         of_class.streams.add(client)
         if missed:
-            client.push(b"".join([frame.data for frame in missed]), missed[-1].cursor)
+            client.give(_chunk_of(missed), missed[-1].cursor)
         return True
 
     def poll(self, client: Client) -> asyncio.Future[Live | None] | None:
@@ -286,8 +306,9 @@ class Hub:
         if read.page.reset is not None:
             self._leave_live_end()
             return False
-        for part in _parts(frames):
-            began = time.monotonic()
+        streams = sum(len(of_class.streams) for of_class in self._classes.values())
+        for part in _parts(frames, min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, ROUND_BYTES // max(1, streams)))):
+            began = time.thread_time()
             at_end = part[-1] is frames[-1]
             self._publish(part, read.page.next_cursor if at_end else part[-1].cursor, read.page.head)
             await self._pause(began, sum(len(frame.data) for frame in part))
@@ -319,7 +340,7 @@ class Hub:
             if not matching:
                 continue
             if of_class.streams:
-                chunk, cursor = b"".join([frame.data for frame in matching]), matching[-1].cursor
+                chunk, cursor = _chunk_of(matching), matching[-1].cursor
                 for client in list(of_class.streams):
                     self._hand_over(client, chunk, cursor)
             if of_class.polls:
@@ -334,12 +355,12 @@ class Hub:
             self._forget_ring()  # what was erased must not be read from here any more
         self._wake_waiting()
 
-    def _hand_over(self, client: Client, chunk: bytes, cursor: Cursor) -> None:
+    def _hand_over(self, client: Client, chunk: Chunk, cursor: Cursor) -> None:
         if client.queued_bytes and client.queued_bytes + len(chunk) > QUEUE_BYTES_MAX:
             self.drops += 1
             self.end(client, "too_slow")
         else:
-            client.push(chunk, cursor)
+            client.give(chunk, cursor)
 
     def _answer(self, of_class: _Class, matching: Sequence[Frame]) -> Live:
         if of_class.reading.within:
@@ -347,11 +368,12 @@ class Hub:
         return Live(matching, self._tail, self._head)
 
     async def _pause(self, began: float, size: int) -> None:
-        """Let the clients send the chunk; then gather the next one for as long as that took, or for longer."""
+        """Let the chunk be sent; then gather the next one. After a round that was much work, the pause is longer, so
+        that other requests have most of the event loop."""
         for _ in range(3):
             await asyncio.sleep(0)
-        took = time.monotonic() - began
-        await asyncio.sleep(max(CHUNK_S, took, size / BYTES_PER_S))
+        took = time.thread_time() - began  # not by the clock: on a busy machine, longer pauses would not help
+        await asyncio.sleep(max(CHUNK_S, min(3 * took, CHUNK_S_MAX), took, size / BYTES_PER_S))
 
     async def _until_grown(self) -> None:
         if not self._grown.is_set():
@@ -440,7 +462,7 @@ class Hub:
             now = time.monotonic()
             for client in list(self._clients):
                 if client.heartbeats and now - client.active_at >= HEARTBEAT_S and not client.queued_bytes:
-                    client.push(HEARTBEAT, None)
+                    client.give(_HEARTBEAT, None)
                 elif not client.live:
                     client.wake()
             if now - looked_at >= RIGHTS_S:
@@ -450,12 +472,16 @@ class Hub:
                         self.end(client, "revoked")
 
 
-def _parts(frames: Sequence[Frame]) -> list[Sequence[Frame]]:
+def _chunk_of(frames: Sequence[Frame]) -> Chunk:
+    return Chunk(b"".join([frame.data for frame in frames]))
+
+
+def _parts(frames: Sequence[Frame], bytes_max: int) -> list[Sequence[Frame]]:
     """Return the frames in parts of which each is a chunk that is not too long."""
     found: list[Sequence[Frame]] = []
     start = size = 0
     for place, frame in enumerate(frames):
-        if size and size + len(frame.data) > CHUNK_BYTES:
+        if size and size + len(frame.data) > bytes_max:
             found.append(frames[start:place])
             start, size = place, 0
         size += len(frame.data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,19 @@ class Gone(Exception):
     """The caller does not read any more: it has closed the connection, or it took too long."""
 
 
+class Chunk:
+    """A piece of many bodies. Its framing in HTTP/1.1 is made once, and every connection is given the same bytes."""
+
+    __slots__ = ("data", "framed")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.framed = b"%x\r\n%b\r\n" % (len(data), data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
 class Sending:
     """Sends the pieces of a body: `await sending(data)`. Raises Gone when nobody reads them."""
 
@@ -34,7 +47,8 @@ class Sending:
     ) -> None:
         self._send = send
         self._receive = receive
-        self._transport: Any = getattr(getattr(send, "__self__", None), "transport", None)  # uvicorn has one
+        self._cycle: Any = getattr(send, "__self__", None)  # of uvicorn
+        self._transport: Any = getattr(self._cycle, "transport", None)
         self._watch: asyncio.Task[None] | None = None
         self.gone = False
         self.on_gone: Callable[[], None] = lambda: None
@@ -46,9 +60,36 @@ class Sending:
         if self._transport is not None and not self._transport.get_write_buffer_size():
             await self._send(message)  # it does not wait
             return
+        await self._in_time(self._send(message))
+
+    def at_once(self, chunk: Chunk) -> bool:
+        """Send a chunk without a copy and without waiting. Return False if something else waits for the caller."""
+        transport = self._transport
+        if transport is None or self.gone or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        transport.write(chunk.framed if self._cycle.chunked_encoding else chunk.data)
+        return True
+
+    async def send_all(self, chunks: Sequence[Chunk]) -> None:
+        """Send chunks without a copy, as soon as the caller has taken most of what waits for it."""
+        if self._transport is None:
+            await self(b"".join([chunk.data for chunk in chunks]))
+            return
+        await self.until_taken()
+        if self._cycle.disconnected:
+            raise Gone
+        chunked = self._cycle.chunked_encoding
+        self._transport.writelines([chunk.framed if chunked else chunk.data for chunk in chunks])
+
+    async def until_taken(self) -> None:
+        """Wait until the caller has taken most of what was sent."""
+        if self._transport is not None and self._cycle.flow.write_paused:
+            await self._in_time(self._cycle.flow.drain())
+
+    async def _in_time(self, work: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(WRITE_S):
-                await self._send(message)
+                await work
         except TimeoutError:
             self.abort()
             await asyncio.sleep(0)  # the server notices that the connection is lost

@@ -6,7 +6,7 @@ chunks are checked for resets by the same function as `GET /v1/events`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -15,15 +15,18 @@ from everlog.application.events.reading import Read, Reading
 from everlog.application.operations.fields import Filter as Filter
 from everlog.core.query import Cursor
 from everlog.errors import CursorConflict, EverlogError, Unavailable
+from everlog.log.log import Log
 from everlog.server.callers.auth import caller_of
 from everlog.server.events import cloudevents
 from everlog.server.events.frames import frames_of, notice
 from everlog.server.events.hub import Allowed, Client
-from everlog.server.events.sending import Sending
+from everlog.server.events.sending import Chunk, Sending
 from everlog.server.routes.route import SSE, Answer, Policy, Request, Response, Route, Streamed, read_query
 from everlog.wire import problems
 
-PAGE = 500
+PAGE, FIRST_PAGE = 500, 50
+PAGE_BYTES = 256 * 1024
+"""About how much a stream that catches up reads at once."""
 
 
 class StreamQuery(Filter, frozen=True, kw_only=True):
@@ -49,12 +52,18 @@ async def stream(request: Request) -> Response | Streamed:
         raise Unavailable("the server is stopping", hint="try again in a moment")
     reading = Reading(service.log, asked.query(), request.caller.within)
     # The first page is read before the answer begins: what is wrong then is still a problem document.
-    first = await service.run(reading.after, cursor, limit=PAGE)
+    first = await service.run_catching_up(_read, reading, service.log, cursor, FIRST_PAGE)
     return Streamed(
         _Stream(request, reading, first).run,
         content_type=f"{SSE}; charset=utf-8",
         headers=[("cache-control", "no-store"), ("x-accel-buffering", "no")],
     )
+
+
+def _read(reading: Reading, log: Log, cursor: Cursor, limit: int) -> tuple[Read, bytes]:
+    """Return a page, and its events as text."""
+    read = reading.after(cursor, limit=limit)
+    return read, b"".join([frame.data for frame in frames_of(read.page, read.knows, log.identity)])
 
 
 def still_allowed(request: Request) -> Allowed:
@@ -72,27 +81,30 @@ def still_allowed(request: Request) -> Allowed:
 class _Stream:
     """One open stream."""
 
-    def __init__(self, request: Request, reading: Reading, first: Read) -> None:
+    def __init__(self, request: Request, reading: Reading, first: tuple[Read, bytes]) -> None:
         self._request = request
         self._service = request.service
         self._hub = request.service.hub
         self._reading = reading
-        self._first: Read | None = first
+        self._first: tuple[Read, bytes] | None = first
+        self._limit = FIRST_PAGE
         self._client = Client(reading, still_allowed(request))
         self._as_cloudevents = cloudevents.are_accepted(request.header("accept"))
 
     async def run(self, sending: Sending) -> None:
         client, hub = self._client, self._hub
         sending.on_gone = client.wake
+        if not self._as_cloudevents:
+            client.send_at_once = sending.at_once
         hub.add(client)
         try:
             await sending(b": welcome\n\n")  # the headers alone may wait in a proxy
             while not client.ending:
                 await self._catch_up(sending)
                 while client.live and not sending.gone:
-                    data = client.take()
-                    if data:
-                        await self._send(sending, data)
+                    chunks = client.take()
+                    if chunks:
+                        await self._send_all(sending, chunks)
                     else:
                         await client.wait()
                 if sending.gone:
@@ -112,22 +124,31 @@ class _Stream:
             data = await self._service.run(cloudevents.of_frames, data)
         await sending(data)
 
+    async def _send_all(self, sending: Sending, chunks: Sequence[Chunk]) -> None:
+        if self._as_cloudevents:
+            await self._send(sending, b"".join([chunk.data for chunk in chunks]))
+        else:
+            await sending.send_all(chunks)
+
     async def _send_queue(self, sending: Sending) -> None:
-        while data := self._client.take():
-            await self._send(sending, data)
+        while chunks := self._client.take():
+            await self._send_all(sending, chunks)
 
     async def _catch_up(self, sending: Sending) -> None:
         """Send pages until the client has joined the live end, or ends."""
         client, hub = self._client, self._hub
         while not client.ending and not sending.gone:
             await self._send_queue(sending)
-            read, self._first = self._first, None
-            if read is None:
-                read = await self._service.run(self._reading.after, client.cursor, limit=PAGE)
+            found, self._first = self._first, None
+            if found is None:
+                await sending.until_taken()  # nothing is read for a client that does not take it
+                found = await self._service.run_catching_up(
+                    _read, self._reading, self._service.log, client.cursor, self._limit
+                )
+            read, text = found
             page = read.page
-            if page.events:
-                frames = frames_of(page, read.knows, self._service.log.identity)
-                text = await self._service.run(lambda: b"".join([frame.data for frame in frames]))  # noqa: B023
+            if text:
+                self._limit = min(PAGE, max(1, PAGE_BYTES * len(page.events) // len(text)))
                 await self._send(sending, text)
             client.advance(read)
             if page.reset is not None:

@@ -17,12 +17,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from everlog.core.ids import new_id
 from everlog.errors import BadRequest, EverlogError, HeadersTooLarge, NotReady, RequestTimedOut
 from everlog.server.app import CONNECTION
 from everlog.server.events.sending import cut
 from everlog.server.listen.front import Front
+from everlog.server.observe.current import new_request_id
 from everlog.server.routes.answers import problem_response
+from everlog.server.routes.route import Response
 
 
 class Connection(HttpToolsProtocol):
@@ -34,12 +35,13 @@ class Connection(HttpToolsProtocol):
         self._receiving_since: float | None = None  # a request, or the first byte of one
         self._got_bytes = False
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._chunk_bytes = 0  # of the head that has not ended, before these bytes; these bytes
         self._turned_in_chunk = False  # a request began or ended in these bytes
         self._refused: EverlogError | None = None
         self._waiting_bytes = 0  # for the client, when it was looked at last
         self._took_at = 0.0
         self._closing_since: float | None = None
+        self._idle_since: float | None = None  # since its last answer
 
     # ---- what the application asks of it
 
@@ -66,6 +68,35 @@ class Connection(HttpToolsProtocol):
         """How much waits in this process for the client to take it."""
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
 
+    def respond(self, send: Any, answer: Response, method: str) -> bool:
+        """Send a whole answer with one write. Return False if it is left to uvicorn, because the client is behind or
+        a header is odd."""
+        cycle = send.__self__
+        if self.flow.write_paused or cycle.disconnected or cycle.response_started:
+            return False
+        close = not cycle.keep_alive
+        given = [f"{name}: {value}\r\n" for name, value in answer.headers]
+        if answer.status != 304:
+            given.append(f"content-length: {len(answer.body)}\r\n")
+        if close and ("connection", "close") not in answer.headers:
+            given.append("connection: close\r\n")
+        head = "".join(given)
+        if head.count("\n") != len(given) or head.count("\r") != len(given) or "\0" in head:
+            return False
+        close = close or ("connection", "close") in answer.headers
+        pieces = [STATUS_LINE[answer.status]]
+        for name, value in cycle.default_headers:
+            pieces += (name, b": ", value, b"\r\n")
+        pieces += (head.encode("latin-1"), b"\r\n", b"" if method == "HEAD" else answer.body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self.transport.write(b"".join(pieces))
+        cycle.message_event.set()
+        if close:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
     # ---- deadlines
 
     def look(self, now: float) -> None:
@@ -84,6 +115,9 @@ class Connection(HttpToolsProtocol):
             self._cut("stalled")
             return
         self._waiting_bytes = waiting
+        if self._idle_since is not None and now - self._idle_since > limits.idle_s:
+            self.transport.close()
+            return
         if self._receiving_since is not None and now - self._receiving_since > limits.request_s:
             self._front.metrics.connections_cut.add("request_too_slow")
             if self._got_bytes:
@@ -113,15 +147,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # uvicorn ends this timer only for a connection that ended without an error, and it keeps the connection.
-        self._unset_keepalive_if_required()
         self._front.release(self.token)
         self.token = ""
 
     def data_received(self, data: bytes) -> None:
         if self._receiving_since is None:
             self._receiving_since = self.loop.time()
-        self._got_bytes = True
+        self._got_bytes, self._chunk_bytes = True, len(data)
+        self._idle_since = None
         self._turned_in_chunk = False
         super().data_received(data)
         if self._in_head and not self._turned_in_chunk and not self.transport.is_closing():
@@ -156,6 +189,17 @@ class Connection(HttpToolsProtocol):
         self._in_head = self._turned_in_chunk = True
         self._head_bytes, self._got_bytes = 0, False
 
+    def on_response_complete(self) -> None:
+        """Begin with the next request. Idle connections are found by `look`: uvicorn sets a timer for each answer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser, or a callback of it, could not accept."""
         error = self._refused
@@ -175,9 +219,10 @@ class Connection(HttpToolsProtocol):
     def _require_plain_head(self) -> None:
         """Refuse a head that is too large, or whose end two programs could see in different places."""
         limits = self._front.limits
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > limits.head_bytes_max or len(self.headers) > limits.headers_max:
-            raise self._head_too_large()
+        if self._chunk_bytes + self._head_bytes > limits.head_bytes_max or len(self.headers) > limits.headers_max:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > limits.head_bytes_max or len(self.headers) > limits.headers_max:
+                raise self._head_too_large()
         lengths = codings = hosts = 0
         for name, value in self.headers:
             if name == b"content-length":
@@ -217,7 +262,7 @@ class Connection(HttpToolsProtocol):
         if self.pipeline or (under_way and cycle.response_started):
             self.transport.abort()
         else:
-            answer = problem_response(error, str(new_id()))
+            answer = problem_response(error, new_request_id())
             self._front.metrics.problems.add(error.code)
             self._front.metrics.requests.add("none", str(answer.status))
             lines = [STATUS_LINE[answer.status]]

@@ -7,7 +7,8 @@ an address, or a name that the server was given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 from everlog.errors import UnknownHost
@@ -38,16 +39,21 @@ def name_in(host: str) -> str:
     return name.partition(":")[0].rstrip(".")
 
 
-def require_known_host(host: str, known: Collection[str], own_address: str) -> None:
+def require_known_host(host: str, known: frozenset[str], own_address: str) -> None:
     """Refuse a request that was sent to another name. `own_address` is where its connection arrived."""
-    name = name_in(host)
-    if name in known or (name == own_address and _is_address(name)) or name.endswith(".localhost"):
+    if _is_known(host, known, own_address):
         return
     raise UnknownHost(
         f"this server is not {host[:80]!r}" if host else "the request names no host",
         why="it answers only under names that it knows, so that no web page can reach it under a name of the page",
         hint="start it with --host-name NAME, or use its address",
     )
+
+
+@lru_cache(maxsize=256)
+def _is_known(host: str, known: frozenset[str], own_address: str) -> bool:
+    name = name_in(host)
+    return name in known or (name == own_address and _is_address(name)) or name.endswith(".localhost")
 
 
 def _is_address(name: str) -> bool:

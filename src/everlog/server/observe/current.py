@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from itertools import count
+
+from everlog.core.ids import new_id
 
 
 class Current:
@@ -17,6 +20,14 @@ class Current:
         self.token = ""
         self.log = ""
         self.headers: list[tuple[str, str]] = []  # of its answer, whatever that is
+
+
+_PROCESS, _NUMBERS = str(new_id()), count(1)
+
+
+def new_request_id() -> str:
+    """Return an id that no other request has: that of this process, and a number."""
+    return f"{_PROCESS}-{next(_NUMBERS)}"
 
 
 CURRENT: ContextVar[Current | None] = ContextVar("everlog_request", default=None)

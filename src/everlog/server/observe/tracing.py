@@ -41,6 +41,11 @@ def traced(drafts: list[Draft]) -> list[Draft]:
     return [msgspec.structs.replace(draft, tags={**tags, **draft.tags}) for draft in drafts]
 
 
+def is_traced() -> bool:
+    """Return whether OpenTelemetry is installed."""
+    return _opentelemetry() is not None
+
+
 @contextmanager
 def span(name: str, headers: Mapping[str, str], traceparent: str) -> Iterator[str]:
     """Trace a request with OpenTelemetry, if that is installed, and yield the trace context to store and pass on."""

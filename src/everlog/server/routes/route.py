@@ -151,6 +151,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | None = None) -> Any:
     """Return the query string as a struct; refuse what it does not have. `given` are fields that the path has."""
+    if not request.query_text and not given and _needs_nothing(kind):  # type: ignore[arg-type]
+        return kind()
     fields = _fields(kind)  # type: ignore[arg-type]
     if given:
         fields = {name: many for name, many in fields.items() if name not in given}
@@ -187,6 +189,11 @@ def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | Non
             hint=f"see {request.route.name} in /openapi.json",
             field=field,
         ) from error
+
+
+@cache
+def _needs_nothing(kind: type[Any]) -> bool:
+    return not any(field.required for field in msgspec.structs.fields(kind))
 
 
 @cache
