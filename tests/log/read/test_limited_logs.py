@@ -27,10 +27,11 @@ def filled(kind: str, make_log: Callable[..., Log]) -> Iterator[Log]:
         yield log
 
 
-def _as_whole(part: Stored, whole: Stored) -> None:
+def _as_whole(part: OwnEvents | PastDamage, whole: Stored) -> None:
     ids = [recorded.event.id for recorded in whole.read()]
-    asked = {"streams": STREAMS, "origins": [whole.identity.origin], "ids": ids}
-    assert part.ends(**asked) == whole.ends(**asked)
+    origins = [whole.identity.origin]
+    assert part.ends(streams=STREAMS) == whole.ends(streams=STREAMS)
+    assert part.ends(origins=origins, ids=ids) == whole.ends(origins=origins, ids=ids)
     assert part.ends(purging="thing/1").removable == whole.ends(purging="thing/1").removable
     assert part.chains() == whole.chains() != {}
     assert list(part.check()) == list(whole.check()) == []
