@@ -11,6 +11,7 @@ from everlog.core.query import Query
 from everlog.errors import Damaged, ReadOnly
 from everlog.log.log import Log
 from everlog.log.read.own_events import OwnEvents
+from everlog.log.verify.verify import upgraded_head
 from everlog.stores.contract import Stored
 from everlog.stores.past_damage import PastDamage, StorePastDamage
 
@@ -90,3 +91,8 @@ def test_a_whole_log_that_is_read_past_damage_is_the_same_log(filled: Log) -> No
     with pytest.raises(ReadOnly, match="takes no writes"):
         StorePastDamage(filled._store, reports.append).open_write()
     assert reports == []
+
+
+def test_where_lines_come_from_clones_it_is_not_known_when_a_log_was_upgraded(filled: Log, kind: str) -> None:
+    assert upgraded_head(filled._store) == (None if kind == "jsonl" else 0)
+    assert upgraded_head(StorePastDamage(filled._store, lambda error: None)) is None
