@@ -1,4 +1,4 @@
-"""A handle forgets what it knows of streams and names before that grows without end, and its answers stay the same."""
+"""A handle forgets what it knows of streams and names before that grows without end, and answers the same."""
 
 from __future__ import annotations
 

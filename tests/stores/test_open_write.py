@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everlog.errors import Unavailable
+from everlog.errors import LogClosed, Unavailable
 from everlog.log.log import Log
+from everlog.log.write.draft import Draft
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.small_state import read_note
@@ -79,3 +81,34 @@ def test_a_handle_goes_on_as_before_after_a_write_that_was_undone_whole(
         assert log.verify().ok
     for log in logs:
         log.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
+def test_a_log_that_was_closed_is_not_checked_and_leaves_no_file_open(
+    kind: str, make_log: Callable[..., Log], tmp_path: Path
+) -> None:
+    log = make_log(kind, tmp_path / "log")
+    for number in range(3):
+        log.append("thing.said", stream=f"thing/{number}")
+
+    def look() -> int:
+        for recorded in log.read():
+            assert log.get(recorded.event.id) == recorded
+        assert list(log.read(newest_first=True))
+        assert list(log._store.slots())
+        return len(os.listdir("/proc/self/fd"))
+
+    first = look()
+    assert [look() for _ in range(3)] == [first] * 3
+    log.close()
+    with pytest.raises(LogClosed):
+        list(log._store.check())
+
+
+def test_a_dry_run_says_that_it_is_one_and_writes_nothing(kind: str, make_log: Callable[..., Log]) -> None:
+    log = make_log(kind)
+    asked = [Draft("thing.said", "thing/1")]
+    assert log.writer.commit(asked, dry_run=True).dry_run
+    assert log.head() == 0
+    assert not log.writer.commit(asked).dry_run
+    assert log.head() == 1

@@ -52,8 +52,14 @@ STRAY = "0" * 26
             "INSERT INTO stream_places SELECT 999, 1, 3",
             (3, "the index of a stream leads here, and its event is not here"),
         ),
-        (f"INSERT INTO id_strays VALUES ('{STRAY}', 3)", (3, f"the id {STRAY} is filed here and is not here")),
-        (f"INSERT INTO id_strays VALUES ('{STRAY}', 77)", (77, f"the id {STRAY} is filed here and is not here")),
+        (
+            "INSERT INTO id_strays VALUES ('00000000000000000000000000', 3)",
+            (3, f"the id {STRAY} is filed here and is not here"),
+        ),
+        (
+            "INSERT INTO id_strays VALUES ('00000000000000000000000000', 77)",
+            (77, f"the id {STRAY} is filed here and is not here"),
+        ),
     ],
 )
 @pytest.mark.parametrize("purged", ["", "thing/2"])
@@ -67,7 +73,6 @@ def test_every_false_entry_is_reported_and_no_other(
     assert problems(path) == [expected]
 
 
-
 def test_an_id_of_elsewhere_that_lost_its_entry_is_reported_unless_its_event_was_purged(path: Path) -> None:
     """An id that is not in the order of positions has an entry of its own, which stays if its event is purged."""
     made = [seal_any(stream=f"thing/{number % 2}") for number in range(2 * BLOCK)]
@@ -75,9 +80,9 @@ def test_an_id_of_elsewhere_that_lost_its_entry_is_reported_unless_its_event_was
         append(store, *made[BLOCK:], *made[:BLOCK])
         with store.open_write() as writer:
             writer.purge("thing/0", actor="user:ada", reason="asked to")
-    edit(path, f"INSERT INTO id_strays VALUES ('{STRAY}', 4)")
+    edit(path, "INSERT INTO id_strays VALUES ('00000000000000000000000000', 4)")
     assert problems(path) == [(4, f"the id {STRAY} is filed here and is not here")]
     lost = made[1].event.id
-    edit(path, f"DELETE FROM id_strays WHERE id IN ('{STRAY}', '{lost}')")
+    edit(path, f"DELETE FROM id_strays WHERE id IN ('{STRAY}', '{lost}')")  # noqa: S608
     ((_, reason),) = problems(path)
     assert reason == f"the id {lost} leads to another place"
