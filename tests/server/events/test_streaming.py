@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,13 +17,15 @@ from tests.server.serving import Serving
 
 import everlog
 from everlog.application.events.reading import Reading
-from everlog.core.event import whole
+from everlog.core.event import Position, whole
 from everlog.core.query import Cursor
 from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN
 from everlog.server.events import hub, sending
 from everlog.server.events.frames import frames_of
+from everlog.server.events.hub import Client
+from everlog.server.events.sending import Chunk
 
 
 @pytest.fixture(autouse=True)
@@ -338,3 +342,28 @@ def test_damage_ends_a_stream_with_the_problem(
     with pytest.raises(Refused) as refused:
         source.open()
     assert refused.value.status == 503
+
+
+def test_a_chunk_is_sent_at_once_only_to_a_client_that_waits_for_one() -> None:
+    """Its task may be about to send what it took from the queue: a chunk that is sent then would overtake it."""
+
+    async def run() -> None:
+        sent: list[Chunk] = []
+        client = Client(cast("Any", None), cast("Any", None))
+        client.send_at_once = lambda chunk: not sent.append(chunk)  # type: ignore[func-returns-value]
+        first, second, third, fourth = (Chunk(b"%d" % n) for n in range(4))
+        client.give(first, Cursor(Position(1)))
+        assert (sent, client.take(), client.cursor.position) == ([], [first], 1)
+        client.give(second, Cursor(Position(2)))  # the task has not come back for more
+        assert (sent, client.take()) == ([], [second])
+        await client.wait()
+        waiting = asyncio.create_task(client.wait())
+        await asyncio.sleep(0)
+        client.give(third, Cursor(Position(3)))
+        assert (sent, client.queued_bytes, client.cursor.position, waiting.done()) == ([third], 0, 3, False)
+        client.wake()  # it will run, and has not yet
+        client.give(fourth, Cursor(Position(4)))
+        await waiting
+        assert (sent, client.take(), client.cursor.position) == ([third], [fourth], 4)
+
+    asyncio.run(run())
