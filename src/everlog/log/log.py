@@ -397,7 +397,9 @@ class Log:
         return self._tree
 
     @overload
-    def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge: ...
+    def purge(
+        self, stream: str, *, actor: str = "", reason: str, key: str = "", request: Any = None, key_scope: str = ""
+    ) -> Purge: ...
 
     @overload
     def purge(
@@ -422,6 +424,7 @@ class Log:
         key: str = "",
         operation: str = "purge",
         request: Any = None,
+        key_scope: str = "",
     ) -> Purge | tuple[Purge, tuple[Recorded, ...]]:
         """Remove a stream's events for good. Their positions, hashes and the record of the purge stay.
 
@@ -438,6 +441,7 @@ class Log:
             key=key,
             operation=operation,
             request=request,
+            key_scope=key_scope,
         )
         return done[0] if record is None else done
 

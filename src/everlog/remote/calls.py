@@ -338,14 +338,16 @@ def ask_named(name: str, fields: Mapping[str, Any], kind: Any, *, wait_s: float 
     return Call(method="GET", path=f"/v1/ask/{name}", parse=read, query=given, wait_s=wait_s)
 
 
-def do_named(name: str, fields: Mapping[str, Any], kind: Any, *, repeatable: bool = False) -> Call[Any]:
-    """Have an operation of the log itself done."""
+def do_named(
+    name: str, fields: Mapping[str, Any], kind: Any, *, repeatable: bool = False, key: str = ""
+) -> Call[Any]:
+    """Have an operation of the log itself done. With a key it can be sent again when no answer arrives."""
 
     def read(reply: Reply) -> Any:
         return msgspec.json.decode(reply.body, type=kind)
 
     body = canonical(dict(fields))
-    return Call(method="POST", path=f"/v1/do/{name}", parse=read, body=body, repeatable=repeatable)
+    return Call(method="POST", path=f"/v1/do/{name}", parse=read, body=body, repeatable=repeatable, key=key)
 
 
 def _fields(question: Question[Any]) -> list[tuple[str, str]]:

@@ -174,9 +174,9 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 def purge(stream: str, *, reason: str) -> Call[Removed]:
-    """Remove the events of a stream for good. It is not sent twice: nobody could tell whose purge it was."""
+    """Remove the events of a stream for good."""
     body = {"stream": stream, "reason": reason, "confirm": f"purge {stream}"}
-    return calls.do_named("log.purge", body, Removed)
+    return calls.do_named("log.purge", body, Removed, repeatable=True, key=calls.own_key(""))
 
 
 def purge_of(found: Removed) -> Purge:

@@ -16,6 +16,7 @@ from everlog.core.query import Query, in_scope
 from everlog.core.text import counted
 from everlog.errors import ConfirmationNeeded, NotFound
 from everlog.log.log import Log
+from everlog.log.write.purge import earlier_purge
 from everlog.programs.command import Action, By, Done
 from everlog.programs.policy import Policy
 
@@ -39,7 +40,11 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
 
     verb = "purge"
     policy = Policy(role="admin", scope="within", destructive=True, idempotent=False)
-    problems = ("confirmation_needed", "not_found", "invalid_field", "read_only", "storage_full", "writer_stopped")
+    keyed = True
+    problems = (
+        *("confirmation_needed", "not_found", "invalid_field", "read_only", "storage_full", "writer_stopped"),
+        "idempotency_key_reuse",
+    )
     example: ClassVar[dict[str, Any]] = {
         "stream": "note/1",
         "reason": "erasure request 17",
@@ -56,6 +61,26 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
         require_text("reason", self.reason)
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Removed]:
+        before = self._earlier(log, by)
+        try:
+            return self._purged(log, by) if before is None else before
+        except NotFound:
+            since = self._earlier(log, by)  # an equal request under this key may have been faster
+            if since is None:
+                raise
+            return since
+
+    def _request(self) -> dict[str, str]:
+        return {"stream": self.stream, "reason": self.reason}
+
+    def _earlier(self, log: Log, by: By) -> Done[Removed] | None:
+        if not by.key or self.dry_run or by.dry_run:
+            return None
+        actor = by.actor or log.actor
+        done = earlier_purge(log.writer, log.stored, by.key, self._request(), actor=actor, scope=by.within)
+        return None if done is None else Done(_removed(done), replayed=True)
+
+    def _purged(self, log: Log, by: By) -> Done[Removed]:
         scopes = [one.event.scope for one in log.stored.read(Query(stream=self.stream))]
         if not scopes or not all(in_scope(scope, by.within) for scope in scopes):
             raise NotFound(
@@ -75,20 +100,15 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 confirm=words,
                 events=len(scopes),
             )
-        done: PurgeRecord = log.purge(self.stream, actor=by.actor, reason=self.reason)
-        return Done(
-            Removed(
-                stream=done.stream,
-                events=done.count,
-                reserved=done.reserved,
-                reason=done.reason,
-                actor=done.actor,
-                dry_run=False,
-                scopes=done.scopes,
-                sequence=done.sequence,
-                purged_at=done.purged_at,
-            )
+        done: PurgeRecord = log.purge(
+            self.stream,
+            actor=by.actor,
+            reason=self.reason,
+            key=by.key,
+            request=self._request(),
+            key_scope=by.within,
         )
+        return Done(_removed(done))
 
     def _would_remove(self, scopes: list[str], actor: str) -> Removed:
         return Removed(
@@ -100,3 +120,17 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
             dry_run=True,
             scopes=tuple(sorted({scope for scope in scopes if scope})),
         )
+
+
+def _removed(done: PurgeRecord) -> Removed:
+    return Removed(
+        stream=done.stream,
+        events=done.count,
+        reserved=done.reserved,
+        reason=done.reason,
+        actor=done.actor,
+        dry_run=False,
+        scopes=done.scopes,
+        sequence=done.sequence,
+        purged_at=done.purged_at,
+    )

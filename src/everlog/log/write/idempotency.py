@@ -115,6 +115,15 @@ class Replays:
             remember_extra(writer, name, request, (), None, expires_us=expires_us)
         return found
 
+    def earlier_response(self, state: RowReader, name: bytes, key: str, request: Any) -> Any:
+        """Return the response of an earlier, equal request that recorded no event; None if the key is free."""
+        noted = read_note(state, _note_of(name)) if was_nothing(state, name, key, request) else None
+        return None if noted is None else msgspec.json.decode(noted, type=Extra).response
+
+    def remember_response(self, writer: OpenWrite, name: bytes, request: Any, response: Any) -> None:
+        """Remember the response of a request that records no event, in the write that carries it out."""
+        remember_extra(writer, name, request, (), response, expires_us=writer.now_us + self._keys_kept_us)
+
     def with_same_ids(self, writer: OpenWrite, prepared: Collection[PreparedDraft]) -> Receipt | None:
         """Return what is here under the ids that drafts bring: with the same content, they are a retry (G5)."""
         now_ms = self._now_us() // 1000

@@ -20,11 +20,13 @@ from everlog.log.derived import ViewsOfLog
 from everlog.log.records import FORGETS, PURGED, PURGES, StreamPurged, events_listed, listed
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
-from everlog.log.write.idempotency import forget_responses
+from everlog.log.write.idempotency import claim_name, forget_responses
 from everlog.log.write.refusals import forget_refusals
 from everlog.log.write.requests import Request
 from everlog.log.write.writer import Writer
+from everlog.stores.contract import Stored
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import RowReader
 from everlog.trust.keys import is_key
 from everlog.trust.stubs import keep_proofs
 from everlog.trust.succession import SUCCEEDED
@@ -47,8 +49,12 @@ def purge_stream(
     key: str,
     operation: str,
     request: Any,
+    key_scope: str = "",
 ) -> tuple[Purge, tuple[Recorded, ...]]:
-    """Purge a stream and record `record`, which stays known of it; return the purge and the records."""
+    """Purge a stream and record `record`, which stays known of it; return the purge and the records.
+
+    A key makes a retry safe: it gets the same purge.
+    """
     require_shape("stream", stream)
     require_shape("actor", actor)
     require_text("reason", reason)
@@ -62,10 +68,36 @@ def purge_stream(
         # Before anything is removed: it may load code of the user, and that may end the program.
         with suppress(Exception):  # raised again when the views are needed
             views()
-    done = writer.write(lambda write: _purge(writer, write, stream, left, actor=actor, reason=reason), exclusive=True)
+    name = claim_name(key_scope, actor, operation, key) if key and left is None else b""
+
+    def purge(write: OpenWrite) -> tuple[Purge, tuple[Recorded, ...]]:
+        if name and (before := _found(writer, write, write.purges(), name, key, request)) is not None:
+            return before, ()  # somebody with the same key was faster
+        found = _purge(writer, write, stream, left, actor=actor, reason=reason)
+        if name:
+            writer.replays.remember_response(write, name, request, found[0].reserved)
+        return found
+
+    done = writer.write(purge, exclusive=True)
     if views is not None:
         _forget_derived(views, stream)
     return done
+
+
+def earlier_purge(
+    writer: Writer, stored: Stored, key: str, request: Any, *, actor: str, scope: str = "", operation: str = "purge"
+) -> Purge | None:
+    """Return the purge that an earlier request under this key made, or None if the key is free."""
+    require_text("idempotency key", key)
+    name = claim_name(scope, actor, operation, key)
+    return _found(writer, writer.small_state, stored.purges(), name, key, request)
+
+
+def _found(
+    writer: Writer, state: RowReader, purges: Sequence[Purge], name: bytes, key: str, request: Any
+) -> Purge | None:
+    reserved = writer.replays.earlier_response(state, name, key, request)
+    return next((one for one in purges if one.reserved == reserved), None)
 
 
 def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record: Event) -> Purge | None:

@@ -22,6 +22,7 @@ from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft, Prepared, Receipt
 from everlog.log.write.group import Waker
 from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
+from everlog.log.write.idempotency import Replays
 from everlog.log.write.knows import take_part
 from everlog.log.write.refusals import Refusals
 from everlog.log.write.requests import DryRun, Recorder, Request
@@ -125,6 +126,10 @@ class Writer:
                 if not dry_run and not isinstance(error, retried):
                     self.record_refusal(error, drafts, operation)
                 raise
+
+    @property
+    def replays(self) -> Replays:
+        return self._recorder.replays
 
     def earlier_outcome(
         self,

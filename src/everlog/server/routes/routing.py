@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from everlog.core.text import did_you_mean
 from everlog.errors import NoSuchRoute, WrongMethod
 from everlog.server.routes.route import Route
 
@@ -37,7 +38,8 @@ class Table:
                     params, found = match.groupdict(), methods
                     break
         if found is None:
-            raise NoSuchRoute(f"there is nothing at {path[:200]}", hint="GET /openapi.json lists every route")
+            near = did_you_mean(path[:200], self._exact)
+            raise NoSuchRoute(f"there is nothing at {path[:200]}", hint=near or "GET /openapi.json lists every route")
         route = found.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(sorted(found))
