@@ -133,6 +133,10 @@ class Streamer(Follower):
             except StopIteration:
                 self._close_stream()
                 continue
+            except TimeoutError:
+                raise AssertionError(
+                    f"{self.name} is at {self.position}, waits for {head}, and gets nothing"
+                ) from None
             if received.type == "reset":
                 self.reset(received.json["reason"], received.json["next"])
             elif received.type == "bye":
