@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ def test_a_log_that_was_closed_is_not_checked_and_leaves_no_file_open(
             assert log.get(recorded.event.id) == recorded
         assert list(log.read(newest_first=True))
         assert list(log._store.slots())
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     first = look()
     assert [look() for _ in range(3)] == [first] * 3
