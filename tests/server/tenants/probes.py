@@ -225,10 +225,10 @@ def answer_to(calls: Calls, probe: Probe) -> Answered:
     return Answered(found.status_code, kept, body)
 
 
-async def beginning_of_stream(calls: Calls, path: str, *, quiet_s: float = 0.03) -> bytes:
-    """Return the status of a stream and what it sends until nothing comes for a while."""
+async def beginning_of_stream(calls: Calls, path: str) -> bytes:
+    """Return the status of a stream, and what it sends until it waits for new events."""
     pieces: list[bytes] = []
-    news, left = asyncio.Event(), asyncio.Event()
+    left = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
         await left.wait()
@@ -236,7 +236,6 @@ async def beginning_of_stream(calls: Calls, path: str, *, quiet_s: float = 0.03)
 
     async def send(message: Any) -> None:
         pieces.append(str(message.get("status", "")).encode() + message.get("body", b""))
-        news.set()
 
     target, _, query = path.partition("?")
     scope = {
@@ -249,11 +248,14 @@ async def beginning_of_stream(calls: Calls, path: str, *, quiet_s: float = 0.03)
     }
     app: App = calls.app
     running = asyncio.create_task(app(scope, receive, send))
-    try:
-        while not running.done():
-            news.clear()
-            await asyncio.wait_for(news.wait(), quiet_s if len(pieces) > 1 else 5)
-    except TimeoutError:
+    hub = app.services["log"].hub
+    async with asyncio.timeout(30):
+        sent = -1
+        while not running.done() and sent != len(pieces):
+            await asyncio.sleep(0.01)
+            if all(client.live and client._waiter is not None for client in hub._clients) and hub._clients:
+                sent = len(pieces)
+                await asyncio.sleep(0.02)  # the hub may be about to send what is newest
         left.set()
-    await running
+        await running
     return _VOLATILE.sub(b"", b"".join(pieces))
