@@ -23,6 +23,7 @@ def test_each_line_of_a_write_has_its_number_and_their_count(
     log, other = (make_log("jsonl", tmp_path / "log") for _ in range(2))
     for handle in (log, other):
         handle.append_batch([Draft("thing.said", f"thing/{number}") for number in range(count)])
+        handle.close()
     (file,) = day_files(tmp_path / "log")
     marks = [read_marked_line(line)[1] for line in file.read_bytes().splitlines()]
     expected = [(number, count) for number in range(1, count + 1)] if count > 1 else [None]
