@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 
 from everlog import programs
-from everlog.demo.postgres_server import NoServer, start_server
+from everlog.demo.postgres_server import NoServer, PostgresServer, start_server
 
 
 def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
@@ -98,15 +98,22 @@ def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: py
     assert json.loads(everlog("--json").out)["data"]["events"] > 2_000
 
 
-def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run) -> None:
+def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same stages, and nothing left behind."""
     try:
         start_server().remove()
     except NoServer as error:
         pytest.skip(f"no PostgreSQL: {error}")
+    started = []
+
+    def start() -> PostgresServer:
+        started.append(start_server())
+        return started[0]
+
+    monkeypatch.setattr("everlog.demo.postgres_server.start_server", start)
     found = everlog("demo", "--store", "postgres", "--json")
     assert found.code == 0, found.err
     stages = {stage["stage"]: stage for stage in found.data["stages"]}
     assert {stage["status"] for stage in stages.values()} == {"ok"}
     assert {"server", "week", "late-sync", "purge", "views", "verify"} <= stages.keys()
-    assert not Path(stages["server"]["shown"].split(" in ")[1].split(",")[0]).exists()
+    assert [server.folder.exists() for server in started] == [False]

@@ -98,4 +98,4 @@ def resolve_conflict(session: Session, conflict: str, winner: str, reason: str) 
     facts = {"position": done.position, "id": done.event.id, **done.event.payload}
     session.out.answer(Answer.of_one(done.event.id, facts))
     if done.position <= head:
-        session.out.remark("decided before; nothing new was recorded. --winner EVENT decides otherwise")
+        session.out.hint("decided before; nothing new was recorded. --winner EVENT decides otherwise")

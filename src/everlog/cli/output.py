@@ -225,11 +225,6 @@ class Output:
             for line in self.as_typed(text).split("\n"):
                 self.note(self.dim(safe(line), sys.stderr.isatty()))
 
-    def remark(self, text: str) -> None:
-        """Print something about the answer to standard error, for programs, too: the answer itself cannot say it."""
-        if not self.silent:
-            self.note(self.dim(safe(text), sys.stderr.isatty()))
-
     def note(self, text: str) -> None:
         with suppress(OSError):  # standard output may be what failed
             sys.stdout.flush()

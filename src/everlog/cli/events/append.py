@@ -157,7 +157,7 @@ def _answer(session: Session, receipt: Receipt, *, one: bool, dry_run: bool) -> 
         )
     )
     if receipt.replayed:
-        session.out.remark("already recorded; nothing new was recorded")
+        session.out.hint("already recorded; nothing new was recorded")
 
 
 # ---- arguments and options

@@ -291,7 +291,7 @@ def show_outcome(surface: Surface, session: Session, command: Any, outcome: Outc
         )
     )
     if outcome.replayed:
-        session.out.remark("already done under this key; nothing new was recorded")
+        session.out.hint("already done under this key; nothing new was recorded")
     for text in outcome.next:
         session.out.hint(safe(text))
 
