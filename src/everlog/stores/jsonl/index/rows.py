@@ -67,6 +67,12 @@ class Rows:
         self._add_event(file, at, size, line, b"", sequence=sequence)
         self.position = before
 
+    def add_missing(self, line: EventLine, digest: bytes) -> Position:
+        """Return the next position, for an event that may be in no file any more. Its chain still goes as far."""
+        self.skip()
+        self._see(line, digest)
+        return self.position
+
     def skip(self) -> None:
         """Give the next position to a line that cannot be read."""
         self.position = Position(self.position + 1)
