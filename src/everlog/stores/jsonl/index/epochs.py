@@ -51,10 +51,11 @@ class Here:
                     self.purges.add(each.line.id)
 
     def lacks_purge_of(self, index: Index) -> bool:
-        """Return whether a purge of the index is missing from the files, or an event that it removed is back."""
+        """Return whether a purge of the index, or what it left of an event, is missing from the files. If only the
+        event is back, and its purge is still here, it stays purged."""
         purges = {row[0] for row in index.fetch("SELECT purge FROM purges")}
         purged = {row[0] for row in index.fetch("SELECT id FROM purged")}
-        return not (purges <= self.purges and purged <= self.purged)
+        return not (purges <= self.purges and purged <= self.purged | self.events)
 
     def holds(self, index: Index) -> bool:
         """Return whether everything in the index is in the files."""

@@ -86,6 +86,28 @@ def remove_going(index: Index, connection: sqlite3.Connection, going: Plan) -> N
         hide_erased(connection, going.erased)
 
 
+def purged_lines(index: Index) -> list[PurgedLine]:
+    """Return what the purges of the log have left of events."""
+    rows = index.fetch(
+        "SELECT hash, id, origin, origin_seq, previous, purge, coalesce(name, ''), iif(name IS NULL, sequence, 0),"
+        " lamport, hash_format FROM purged LEFT JOIN names ON name_id = stream"
+    )
+    return [PurgedLine(*row[:8], lamport=row[8], hash_format=row[9]) for row in rows]
+
+
+def purge_again(index: Index, purged: Collection[PurgedLine]) -> None:
+    """Keep events purged whose lines are back in the files, beside the record of their purge."""
+    if not purged:
+        return
+    with index.change() as connection:
+        for line in purged:
+            place = "SELECT file, at FROM events JOIN ids USING (position) WHERE id = ?"
+            back = connection.execute(place, (key_of(line.id),)).fetchall()
+            remove_purged(connection, [line])
+            if back and index.fetch("SELECT 1 FROM purged WHERE id = ?", (line.id,)):
+                note(connection, *back[0], CAME_BACK, f"event {line.id} was purged, and is here again")
+
+
 class Outdated(Exception):
     """Another process has changed the index since the files were compared with it: compare them again."""
 

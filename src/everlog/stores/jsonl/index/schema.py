@@ -412,6 +412,10 @@ class Index:
         )
         return bool(rows)
 
+    def has_come_back(self) -> bool:
+        """Return whether a line holds an event that was purged."""
+        return bool(self.fetch("SELECT 1 FROM bad_lines WHERE code = 'purged_came_back' LIMIT 1"))
+
     def missing(self) -> list[tuple[Position, str, str]]:
         """Return (position, id, name of its file) per missing event."""
         return self.fetch("SELECT position, id, name FROM missing ORDER BY position")

@@ -40,7 +40,7 @@ from everlog.stores.jsonl.index.epochs import Following, find_epoch, follow_git
 from everlog.stores.jsonl.index.in_use import IndexInUse
 from everlog.stores.jsonl.index.look import Fingerprint
 from everlog.stores.jsonl.index.pending import Pending, WrittenLine
-from everlog.stores.jsonl.index.record import Outdated, record_change, remove_going
+from everlog.stores.jsonl.index.record import Outdated, purge_again, purged_lines, record_change, remove_going
 from everlog.stores.jsonl.index.rows import DISTRUSTED, show_erased
 from everlog.stores.jsonl.index.schema import (
     Index,
@@ -223,6 +223,11 @@ class IndexUpdater(IndexInUse):
         if self._damaged:
             self._catch_up()
         self._note_branch()
+        if self.index.has_come_back():
+            # Git, or somebody, has put back lines that a purge removed.
+            plan = purge.Plan([], purged_lines(self.index))
+            purge.write_plan(self._files, self._folder.purge_file, plan)
+            self.finish_purge(plan)
         if not self.origin:
             # Another process of this copy may have been the first to write.
             self.own.read()
@@ -448,7 +453,9 @@ class IndexUpdater(IndexInUse):
     # ---- branches of git
 
     def _switch_to(self, following: Following) -> None:
-        """Use the index of what is checked out: a kept one, a copy of this one, or a rebuilt one."""
+        """Use the index of what is checked out: a kept one, a copy of this one, or a rebuilt one. What is purged
+        stays so if the record of the purge is still there."""
+        purged = purged_lines(self.index)
         self._put_aside()
         if following.kept is not None:
             self._install_kept(following.kept, following.branch)
@@ -459,6 +466,7 @@ class IndexUpdater(IndexInUse):
             self.own.use("", read_only=self._read_only)
             self._drop_index()
             self._build_index()
+        purge_again(self.index, purged)
 
     def _install_kept(self, kept: Index, branch: str) -> None:
         """Use the kept index of the branch. A kept index of another branch is copied with a new epoch and origin."""
