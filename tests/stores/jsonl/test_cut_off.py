@@ -61,8 +61,8 @@ def test_lines_that_only_a_killed_writer_knew_are_missed(path: Path, index: str,
     if index == "empty":
         (path / "local" / "index.db").write_bytes(b"")
     elif index == "gone":
-        for each in (path / "local").glob("index.db*"):
-            each.unlink()
+        for part in (path / "local").glob("index.db*"):
+            part.unlink()
     for _ in range(2):
         with closing(JsonlStore(path)) as store, closing(JsonlStore(path)) as other:
             for each in (store, other):

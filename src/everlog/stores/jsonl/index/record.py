@@ -92,7 +92,19 @@ def purged_lines(index: Index) -> list[PurgedLine]:
         "SELECT hash, id, origin, origin_seq, previous, purge, coalesce(name, ''), iif(name IS NULL, sequence, 0),"
         " lamport, hash_format FROM purged LEFT JOIN names ON name_id = stream"
     )
-    return [PurgedLine(*row[:8], lamport=row[8], hash_format=row[9]) for row in rows]
+    names = (
+        "hash",
+        "id",
+        "origin",
+        "origin_seq",
+        "previous",
+        "purge",
+        "stream",
+        "sequence",
+        "lamport",
+        "hash_format",
+    )
+    return [PurgedLine(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def purge_again(index: Index, purged: Collection[PurgedLine]) -> None:
@@ -105,7 +117,8 @@ def purge_again(index: Index, purged: Collection[PurgedLine]) -> None:
             back = connection.execute(place, (key_of(line.id),)).fetchall()
             remove_purged(connection, [line])
             if back and index.fetch("SELECT 1 FROM purged WHERE id = ?", (line.id,)):
-                note(connection, *back[0], CAME_BACK, f"event {line.id} was purged, and is here again")
+                file, at = back[0]
+                note(connection, file, at, CAME_BACK, f"event {line.id} was purged, and is here again")
 
 
 class Outdated(Exception):
