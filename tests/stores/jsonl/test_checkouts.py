@@ -191,6 +191,11 @@ def test_a_purged_event_that_a_merge_brings_back_is_not_read(path: Path) -> None
     assert positions(store.read()) == []
     assert store.get(made.event.id) is None
     assert codes(store) == ["purged_came_back"]
+    with JsonlStore(path).open_write():
+        pass  # a write removes it again
+    assert positions(store.read()) == []
+    assert codes(store) == []
+    assert day_files(path)[0].read_bytes().count(b'"purged":') == 2  # both lines
     store.close()
 
 

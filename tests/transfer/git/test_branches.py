@@ -381,6 +381,50 @@ class _kept_open:  # noqa: N801 - used as nullcontext
     def __exit__(self, *about: object) -> None: ...
 
 
+@pytest.mark.parametrize("lost", ["committed", "not committed"])
+def test_lines_that_are_cut_by_hand_and_added_are_damage(first: Clone, handles: Handles, lost: str) -> None:
+    """`git add` makes a version that no commit has: git did not remove the lines."""
+    handles.say("committed")
+    first.commit()
+    handles.say("not committed")
+    handles.say("nor this")
+    assert handles.values() == ["base", "committed", "not committed", "nor this"]
+    (file,) = (first.folder / "events").iterdir()
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(line for line in lines if f'"{lost}"'.encode() not in line))
+    Clone.git(first, "add", "-A")
+    with pytest.raises(Damaged):
+        list(handles.open.read())
+    assert "log_cut_off" in "".join(first.problems())
+    with pytest.raises(Damaged):
+        handles.say("no")
+    file.write_bytes(b"".join(lines))
+    first.git("add", "-A")
+    assert handles.values() == ["base", "committed", "not committed", "nor this"]
+
+
+def test_a_rebase_that_stops_half_way_has_taken_lines_away(first: Clone, handles: Handles) -> None:
+    """What is staged then is in no commit yet. The lines are in the commits that are still to come."""
+    first.git("branch", "feat")
+    handles.say("of main")
+    (first.path / "text").write_text("main")
+    first.commit()
+    first.git("checkout", "-q", "feat")
+    handles.say("of feat")
+    (first.path / "text").write_text("feat")
+    first.commit()
+    handles.say("later of feat")
+    first.commit()
+    assert handles.values() == ["base", "of feat", "later of feat"]
+    first.git("rebase", "-q", "main", check=False)
+    assert sorted(map(str, handles.values())) == ["base", "of feat", "of main"]
+    first.git("checkout", "-q", "--theirs", "text")
+    first.git("add", "text")
+    first.git("-c", "core.editor=true", "rebase", "--continue")
+    assert sorted(map(str, handles.values())) == ["base", "later of feat", "of feat", "of main"]
+    assert first.problems() == []
+
+
 def test_damage_that_is_given_up_through_git_is_none_any_more(first: Clone, handles: Handles) -> None:
     handles.say("first")
     first.commit()

@@ -24,7 +24,7 @@ from everlog.stores.jsonl.index.bad_lines import MARKER, code_of
 from everlog.stores.jsonl.index.changes import FileChanges
 from everlog.stores.jsonl.index.git_state import GitState
 from everlog.stores.jsonl.index.record import rows_of
-from everlog.stores.jsonl.index.schema import END, HOLE, Index, Unusable, id_of
+from everlog.stores.jsonl.index.schema import CUT, END, HOLE, Index, Unusable, id_of
 from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine
 
 KEPT_MAX = 8
@@ -51,10 +51,11 @@ class Here:
                     self.purges.add(each.line.id)
 
     def lacks_purge_of(self, index: Index) -> bool:
-        """Return whether a purge of the index is missing from the files, or an event that it removed is back."""
+        """Return whether a purge of the index, or what it left of an event, is missing from the files. If only the
+        event is back, and its purge is still here, it stays purged."""
         purges = {row[0] for row in index.fetch("SELECT purge FROM purges")}
         purged = {row[0] for row in index.fetch("SELECT id FROM purged")}
-        return not (purges <= self.purges and purged <= self.purged)
+        return not (purges <= self.purges and purged <= self.purged | self.events)
 
     def holds(self, index: Index) -> bool:
         """Return whether everything in the index is in the files."""
@@ -81,7 +82,7 @@ def lines_gone(index: Index, folder: Folder, change: FileChanges) -> dict[str, s
         if event_id not in now:
             gone.setdefault(name, set()).add(event_id)
     for _, event_id, name in index.missing():
-        if event_id not in now and not event_id.startswith(HOLE):
+        if event_id not in now and not event_id.startswith((HOLE, CUT)):
             gone.setdefault(name, set()).add(event_id)
     if (reread or change.gone) and index.fetch("SELECT 1 FROM purges LIMIT 1"):
         here = read_here(folder.files, folder.events)

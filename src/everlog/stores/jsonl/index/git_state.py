@@ -6,9 +6,10 @@ it fails, the lines count as not removed by git.
 Missing lines were removed by git if this holds for each file that they were in:
 
     file missing           git does not track it: it is in no commit of this branch, or was removed by git clean
-    as git wrote it        `git diff-files` finds it unchanged: checkout, switch, reset, stash, rebase, merge
-    more lines             all lines of git's own version exist, and the missing ones are in another commit, in the
-                           reflog or in a stash
+    as git wrote it        `git diff-files` finds it unchanged, and this version is in a commit, in the reflog or in a
+                           stash: checkout, switch, reset, stash, rebase, merge
+    more lines             all lines of git's own version and of HEAD exist, and the missing ones are in another
+                           commit, in the reflog or in a stash
 
 A file with an unreadable line was damaged otherwise, and so was a file without a line that git has.
 """
@@ -68,6 +69,10 @@ class GitState:
         """Return the commit that is checked out, or nothing."""
         return _text(self._run("rev-parse", "--verify", "-q", "HEAD"))
 
+    def tracks_log(self) -> bool:
+        """Return whether git may take lines of the log away."""
+        return self._place is not None and bool(self._run("ls-files", "--", "log.json"))
+
     def removed_lines(
         self, gone: Mapping[str, Collection[str]], here: Mapping[str, Collection[str]], damaged: Collection[str]
     ) -> bool:
@@ -91,7 +96,12 @@ class GitState:
             if name not in here:
                 if path in blobs:
                     return False
-            elif path in blobs and path not in dirty and self._wrote(path, moments.get(path)):
+            elif (
+                path in blobs
+                and path not in dirty
+                and self._wrote(path, moments.get(path))
+                and self._is_committed(path, blobs[path])
+            ):
                 continue
             elif not self._explains(path, blobs.get(path), ids, here[name]):
                 return False
@@ -107,13 +117,23 @@ class GitState:
 
     def _explains(self, path: str, blob: str | None, gone: Collection[str], here: Collection[str]) -> bool:
         """Return whether a file with lines that git has not written lacks only lines of another commit or stash."""
-        if blob is not None and not self._ids([blob]) <= set(here):
+        known = [each for each in (blob, self._head_blob(path)) if each]
+        if not self._ids(known) <= set(here):
             return False
+        return set(gone) <= self._ids(self._versions(path))
+
+    def _is_committed(self, path: str, blob: str) -> bool:
+        """Return whether git has this version from a commit or a stash, and not from `git add`."""
+        return blob == self._head_blob(path) or blob in self._versions(path)
+
+    def _head_blob(self, path: str) -> str:
+        return _text(self._run("rev-parse", "--verify", "-q", f"HEAD:./{path}"))
+
+    def _versions(self, path: str) -> list[str]:
+        """Return every version of a file in a commit, in the reflog or in a stash."""
         log = self._run("log", "--all", "--reflog", "-m", "--raw", "--no-abbrev", "--format=", "--", path)
-        if log is None:
-            return False
-        blobs = {field for line in log.splitlines() for field in line.split()[2:4] if _BLOB.match(field)}
-        return set(gone) <= self._ids([each.decode() for each in blobs if not _NO_BLOB.match(each)])
+        blobs = {field for line in (log or b"").splitlines() for field in line.split()[2:4] if _BLOB.match(field)}
+        return [each.decode() for each in blobs if not _NO_BLOB.match(each)]
 
     def _ids(self, blobs: list[str]) -> set[str]:
         """Return the ids of the lines of several versions of a file."""

@@ -40,7 +40,7 @@ from everlog.stores.jsonl.index.rows import (
     remove_event,
     remove_purged,
 )
-from everlog.stores.jsonl.index.schema import Index, id_of, key_of, new_epoch
+from everlog.stores.jsonl.index.schema import Index, forget_cut_off, id_of, key_of, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 from everlog.stores.jsonl.purge import NOTHING, Plan
 
@@ -55,7 +55,7 @@ def record_change(
     interrupted purge or erasure removes. Raise Outdated if another process has changed the index since."""
     if change.appended_only:
         with index.change() as connection:
-            _refuse_outdated(index, change)
+            _begin(index, connection, change)
             rows = Rows(index, connection, own=own)
             new: list[tuple[int, Found]] = []
             bad: list[tuple[int, list[Unplaced]]] = []
@@ -74,7 +74,7 @@ def record_change(
             remove_going(index, connection, going)
         return
     with index.change(durable=True) as connection:
-        _refuse_outdated(index, change)
+        _begin(index, connection, change)
         _record_merge(index, connection, change, own=own, origin=origin)
         remove_going(index, connection, going)
 
@@ -86,13 +86,49 @@ def remove_going(index: Index, connection: sqlite3.Connection, going: Plan) -> N
         hide_erased(connection, going.erased)
 
 
+def purged_lines(index: Index) -> list[PurgedLine]:
+    """Return what the purges of the log have left of events."""
+    rows = index.fetch(
+        "SELECT hash, id, origin, origin_seq, previous, purge, coalesce(name, ''), iif(name IS NULL, sequence, 0),"
+        " lamport, hash_format FROM purged LEFT JOIN names ON name_id = stream"
+    )
+    names = (
+        "hash",
+        "id",
+        "origin",
+        "origin_seq",
+        "previous",
+        "purge",
+        "stream",
+        "sequence",
+        "lamport",
+        "hash_format",
+    )
+    return [PurgedLine(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def purge_again(index: Index, purged: Collection[PurgedLine]) -> None:
+    """Keep events purged whose lines are back in the files, beside the record of their purge."""
+    if not purged:
+        return
+    with index.change() as connection:
+        for line in purged:
+            place = "SELECT file, at FROM events JOIN ids USING (position) WHERE id = ?"
+            back = connection.execute(place, (key_of(line.id),)).fetchall()
+            remove_purged(connection, [line])
+            if back and index.fetch("SELECT 1 FROM purged WHERE id = ?", (line.id,)):
+                file, at = back[0]
+                note(connection, file, at, CAME_BACK, f"event {line.id} was purged, and is here again")
+
+
 class Outdated(Exception):
     """Another process has changed the index since the files were compared with it: compare them again."""
 
 
-def _refuse_outdated(index: Index, change: FileChanges) -> None:
+def _begin(index: Index, connection: sqlite3.Connection, change: FileChanges) -> None:
     if index.stamps() != change.known:
         raise Outdated
+    forget_cut_off(connection)
 
 
 class OutOfOrder(Exception):

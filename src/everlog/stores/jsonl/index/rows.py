@@ -6,7 +6,7 @@ import json
 import sqlite3
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from everlog.core.chain import Chain, Run
@@ -41,6 +41,7 @@ class Rows:
         self._events: list[tuple[Any, ...]] = []
         self._ids: list[tuple[bytes | str, int]] = []
         self._filed: dict[tuple[str, str, str], tuple[int, int, int | None]] = {}
+        self._claimed_by_others: set[bytes] = set()  # in this change, by lines of an earlier origin
         self._moment: tuple[Any, int] = (None, 0)
 
     def add(self, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
@@ -66,6 +67,12 @@ class Rows:
         self._clock = max(self._clock, line.lamport)
         self._add_event(file, at, size, line, b"", sequence=sequence)
         self.position = before
+
+    def add_missing(self, line: EventLine, digest: bytes) -> Position:
+        """Return the next position, for an event that may be in no file any more. Its chain still goes as far."""
+        self.skip()
+        self._see(line, digest)
+        return self.position
 
     def skip(self) -> None:
         """Give the next position to a line that cannot be read."""
@@ -129,9 +136,20 @@ class Rows:
 
     def _add_claims(self, line: EventLine | PurgedLine) -> None:
         """Add the claims of lines that this copy wrote, also with an earlier origin: the events of a request are
-        adjacent only in the log that recorded it."""
-        if writer_of(line) in self._own:
-            add_claims(self._connection, line.claims, self.position)
+        adjacent only in the log that recorded it.
+
+        Two branches may have answered one request each. The answer that was given here stays: the one that the index
+        has, else that of the origin in use, else the first line."""
+        writer = writer_of(line)
+        if writer not in self._own:
+            return
+        in_use = writer == next(iter(self._own))
+        for name, count in _names_of(line.claims):
+            how = "REPLACE" if in_use and name in self._claimed_by_others else "IGNORE"
+            values = (name, self.position, count)
+            done = self._connection.execute(f"INSERT OR {how} INTO claims VALUES (?, ?, ?)", values)
+            if done.rowcount and not in_use:
+                self._claimed_by_others.add(name)
 
     def _add_purge(self, line: PurgeLine) -> None:
         stream = self._index.name_id(STREAM, line.stream)
@@ -250,11 +268,11 @@ def show_erased(connection: sqlite3.Connection, erased: Collection[str]) -> None
     connection.executemany(f"UPDATE files SET changed_ns = ? WHERE file = ({files})", keys)
 
 
-def add_claims(connection: sqlite3.Connection, claims: dict[str, int], first: Position) -> None:
+def _names_of(claims: dict[str, int]) -> Iterator[tuple[bytes, int]]:
     for text, count in claims.items():
         try:
             name = b64decode(text, validate=True)
         except NotBase64:
             continue  # not a valid name
         if len(name) == CLAIM_BYTES:
-            connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (name, first, count))
+            yield name, count

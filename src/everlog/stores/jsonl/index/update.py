@@ -40,7 +40,7 @@ from everlog.stores.jsonl.index.epochs import Following, find_epoch, follow_git
 from everlog.stores.jsonl.index.in_use import IndexInUse
 from everlog.stores.jsonl.index.look import Fingerprint
 from everlog.stores.jsonl.index.pending import Pending, WrittenLine
-from everlog.stores.jsonl.index.record import Outdated, record_change, remove_going
+from everlog.stores.jsonl.index.record import Outdated, purge_again, purged_lines, record_change, remove_going
 from everlog.stores.jsonl.index.rows import DISTRUSTED, show_erased
 from everlog.stores.jsonl.index.schema import (
     Index,
@@ -49,6 +49,7 @@ from everlog.stores.jsonl.index.schema import (
     new_epoch,
 )
 from everlog.stores.jsonl.read_only import missing_error, refuse_damage
+from everlog.stores.put_back import OwnEnd, end_beside
 
 _LOCK_TIMEOUT_S = 30.0
 _REREAD_LOCK_S = 2.0
@@ -96,7 +97,8 @@ class IndexUpdater(IndexInUse):
             if self._index is None:
                 self._open_without_lock()
             seen = None if self._index is None else self._fingerprint()
-            if self._index is not None and not self._was_replaced() and not self._damaged and self._matches():
+            end = end_beside(self._files, self._folder.lock_file)  # before the lines, which come first
+            if self._index is not None and not self._was_replaced() and not self._damaged and self._matches(end):
                 self._seen = seen  # another process wrote and updated the index
                 self._checked_branch = None  # and may have found damage
                 return
@@ -166,12 +168,13 @@ class IndexUpdater(IndexInUse):
         git = self._git.stamps() if self._damaged else None  # git may turn out to have removed the lines
         return self._look.take(index.path, git=git, version=version)
 
-    def _matches(self) -> bool:
-        """Return whether every file is as in the index."""
+    def _matches(self, end: OwnEnd | None) -> bool:
+        """Return whether every file is as in the index, and the index goes as far as the lock file knows."""
         events = self._folder.events
         known = {name: stamp for name, (_, stamp) in self.index.stamps().items()}
         names = day_names(self._files, events)
-        return names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
+        same = names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
+        return same and not self.own.may_lack(end, self.index)
 
     @property
     def seen(self) -> object:
@@ -220,6 +223,11 @@ class IndexUpdater(IndexInUse):
         if self._damaged:
             self._catch_up()
         self._note_branch()
+        if self.index.has_come_back():
+            # Git, or somebody, has put back lines that a purge removed.
+            plan = purge.Plan([], purged_lines(self.index))
+            purge.write_plan(self._files, self._folder.purge_file, plan)
+            self.finish_purge(plan)
         if not self.origin:
             # Another process of this copy may have been the first to write.
             self.own.read()
@@ -394,8 +402,19 @@ class IndexUpdater(IndexInUse):
                 self._catch_up_lines()
         if not self._read_only:
             self._finish_old_purge()
+            self._note_cut_off()
         self._damaged = bool(self.index.missing())
         self._seen = self._fingerprint()
+
+    def _note_cut_off(self) -> None:
+        """Record own events as missing that were acknowledged and never came into the index: only the lock file knows
+        that the files have lost them. In git, a checkout may have taken them."""
+        lost = self.own.lost(self.index)
+        if not lost or self.index.has_cut_off() or self._git.tracks_log():
+            return
+        name = max(day_names(self._files, self._folder.events), default=self._look.today())
+        stamp = self._files.stamp(self._folder.events / name)
+        self.index.put_cut_off(self.origin, lost, name, 0 if stamp is None else stamp.size)
 
     def _catch_up_lines(self, *, going: purge.Plan | None = None) -> None:
         """Compare the index with the files, until nobody else changes it. `going` is what a purge or an erasure has
@@ -434,7 +453,9 @@ class IndexUpdater(IndexInUse):
     # ---- branches of git
 
     def _switch_to(self, following: Following) -> None:
-        """Use the index of what is checked out: a kept one, a copy of this one, or a rebuilt one."""
+        """Use the index of what is checked out: a kept one, a copy of this one, or a rebuilt one. What is purged
+        stays so if the record of the purge is still there."""
+        purged = purged_lines(self.index)
         self._put_aside()
         if following.kept is not None:
             self._install_kept(following.kept, following.branch)
@@ -445,6 +466,7 @@ class IndexUpdater(IndexInUse):
             self.own.use("", read_only=self._read_only)
             self._drop_index()
             self._build_index()
+        purge_again(self.index, purged)
 
     def _install_kept(self, kept: Index, branch: str) -> None:
         """Use the kept index of the branch. A kept index of another branch is copied with a new epoch and origin."""
