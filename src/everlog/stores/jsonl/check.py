@@ -17,10 +17,10 @@ from everlog.stores.contract import Problem
 from everlog.stores.jsonl.day_files import Found, day_names, found_at, lines_of_file, other_names, read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.bad_lines import BAD, MARKER, WINDOWS, code_of
-from everlog.stores.jsonl.index.schema import CUT, HOLE, Index, id_of, key_of
+from everlog.stores.jsonl.index.schema import HOLE, Index, id_of, key_of
 from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line, true_checksum
 from everlog.stores.jsonl.notes import NotesFile
-from everlog.stores.jsonl.read_only import cut_off, line_numbers
+from everlog.stores.jsonl.read_only import line_numbers
 
 _LOOKS = 50
 _LOOK_AGAIN_S = 0.02
@@ -53,13 +53,11 @@ def file_of(index: Index, position: Position) -> str:
 def _missing(index: Index) -> Iterator[Problem]:
     """Report events that are missing from the files; consecutive events of one file are one problem."""
     found = [(Position(position), event_id, name) for position, event_id, name in index.missing()]
-    runs = groupby(enumerate(found), key=lambda each: (each[1][0] - each[0], each[1][2], _kind(each[1][1])))
-    for (_, name, kind), run in runs:
+    runs = groupby(enumerate(found), key=lambda each: (each[1][0] - each[0], each[1][2], each[1][1].startswith(HOLE)))
+    for (_, name, is_hole), run in runs:
         events = [event for _, event in run]
         first, last = events[0], events[-1]
-        if kind == CUT:
-            reason = cut_off(first[1], last[1])
-        elif kind == HOLE:
+        if is_hole:
             reason = "a line that could not be read was here; everlog index rebuild closes the gap"
         elif first is last:
             reason = f"event {first[1]} was in events/{name} and is in no file any more"
@@ -67,10 +65,6 @@ def _missing(index: Index) -> Iterator[Problem]:
             reason = f"{counted(len(events), 'event was', 'events were')} in events/{name} and in no file any more"
         upto = START if first is last else last[0]
         yield Problem(first[0], "log_cut_off", reason, upto=upto, file=f"events/{name}" if name else "")
-
-
-def _kind(event_id: str) -> str:
-    return next((kind for kind in (CUT, HOLE) if event_id.startswith(kind)), "")
 
 
 def bad_lines(folder: Folder, index: Index) -> list[Problem]:

@@ -9,7 +9,7 @@ from everlog.stores.contract import Identity
 from everlog.stores.identity import Origins
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.schema import Index
-from everlog.stores.put_back import OwnEnd, remembered_end, was_put_back
+from everlog.stores.put_back import remembered_end, was_put_back
 
 
 class OwnOrigins:
@@ -46,23 +46,6 @@ class OwnOrigins:
         before = self._folder.origins()
         self._folder.write_origins((self._new(before), *before), self._lock.place())
         self.read()
-
-    def lost(self, index: Index) -> range:
-        """Return the numbers of own events that were acknowledged and that the index does not know; the lock must be
-        held. A copy that was put back lives beside another lock file, and continues under another origin."""
-        here = self._lock.place()
-        if not here or here != self._folder.place():
-            return range(0)
-        end = remembered_end(self._lock)
-        if end is None or end.origin != self.names[0]:
-            return range(0)
-        return range(index.chain(end.origin).greatest.origin_seq + 1, end.origin_seq + 1)
-
-    def may_lack(self, end: OwnEnd | None, index: Index) -> bool:
-        """Return whether `lost` may return any, to a reader who read the end of the own chain beside the log."""
-        if end is None or end.origin != self.names[0] or index.has_cut_off():
-            return False
-        return index.chain(end.origin).greatest.origin_seq < end.origin_seq
 
     # ---- a copy that was put back
 

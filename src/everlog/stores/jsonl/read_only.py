@@ -14,7 +14,7 @@ from everlog.files import Files
 from everlog.stores.jsonl.day_files import read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.bad_lines import BAD, MARKER, UNREADABLE, WINDOWS, code_of
-from everlog.stores.jsonl.index.schema import CUT, Damage, Index
+from everlog.stores.jsonl.index.schema import Damage, Index
 from everlog.stores.jsonl.lines import CRLF, BadLine, read_line
 
 WITHOUT_MARKERS = (
@@ -83,8 +83,6 @@ def damage_error(files: Files, events: Path, damage: Damage) -> Damaged:
         del details["file"]
         why = "a line that could not be read was there"
         hint = "everlog index rebuild closes the gap"
-    elif damage.reason.startswith(CUT):
-        why = f"{file} ends too early: {cut_off(damage.reason, damage.reason)}"
     elif not files.exists(events / damage.name):
         why = f"{file} is missing, with its events"
     else:
@@ -100,14 +98,6 @@ def damage_error(files: Files, events: Path, damage: Damage) -> Damaged:
         what, hint = f"{events / damage.name} has conflict markers of git", WITHOUT_MARKERS
         why = f"a merge was not finished: {why}"
     return Damaged(what, why=why, hint=hint, **details)
-
-
-def cut_off(first: str, last: str) -> str:
-    """Return what is known of own events that only the lock file knows, by the ids that stand for them."""
-    (_, origin, low), (_, _, high) = first.split(), last.split()
-    if low == high:
-        return f"event {low} of origin {origin} was acknowledged here and is in no file"
-    return f"events {low} to {high} of origin {origin} were acknowledged here and are in no file"
 
 
 def _what_is_there(data: bytes, at: int) -> str:

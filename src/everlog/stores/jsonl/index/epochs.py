@@ -24,7 +24,7 @@ from everlog.stores.jsonl.index.bad_lines import MARKER, code_of
 from everlog.stores.jsonl.index.changes import FileChanges
 from everlog.stores.jsonl.index.git_state import GitState
 from everlog.stores.jsonl.index.record import rows_of
-from everlog.stores.jsonl.index.schema import CUT, END, HOLE, Index, Unusable, id_of
+from everlog.stores.jsonl.index.schema import END, HOLE, Index, Unusable, id_of
 from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine
 
 KEPT_MAX = 8
@@ -82,7 +82,7 @@ def lines_gone(index: Index, folder: Folder, change: FileChanges) -> dict[str, s
         if event_id not in now:
             gone.setdefault(name, set()).add(event_id)
     for _, event_id, name in index.missing():
-        if event_id not in now and not event_id.startswith((HOLE, CUT)):
+        if event_id not in now and not event_id.startswith(HOLE):
             gone.setdefault(name, set()).add(event_id)
     if (reread or change.gone) and index.fetch("SELECT 1 FROM purges LIMIT 1"):
         here = read_here(folder.files, folder.events)

@@ -69,10 +69,6 @@ class GitState:
         """Return the commit that is checked out, or nothing."""
         return _text(self._run("rev-parse", "--verify", "-q", "HEAD"))
 
-    def tracks_log(self) -> bool:
-        """Return whether git may take lines of the log away."""
-        return self._place is not None and bool(self._run("ls-files", "--", "log.json"))
-
     def removed_lines(
         self, gone: Mapping[str, Collection[str]], here: Mapping[str, Collection[str]], damaged: Collection[str]
     ) -> bool:

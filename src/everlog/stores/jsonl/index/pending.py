@@ -15,7 +15,7 @@ from everlog.core.event import Position
 from everlog.files import Stamp
 from everlog.stores.contract import Claim
 from everlog.stores.jsonl.index.rows import DISTRUSTED, Rows, put_file
-from everlog.stores.jsonl.index.schema import STREAM, Index, forget_cut_off
+from everlog.stores.jsonl.index.schema import STREAM, Index
 from everlog.stores.jsonl.lines import EventLine, Line
 
 PENDING_MAX = 1_000
@@ -75,7 +75,6 @@ class Pending:
             return False
         data = b"".join([written[0] for _, written in rest])
         file = put_file(connection, self.name, self._stamp, crc32(data, crc))
-        forget_cut_off(connection)  # these may be they
         rows = Rows(index, connection, own=own)
         for at, (text, line, digest) in rest:
             rows.add(file, at, len(text) - 1, line, digest=digest)
@@ -85,13 +84,11 @@ class Pending:
     def record_as_missing(self, index: Index, connection: sqlite3.Connection) -> None:
         """Record what the index does not know at all: acknowledged lines that may be in no file any more. Those that
         are get their places when the file is read again; the others are damage, unless git removed them."""
-        forget_cut_off(connection)  # likewise
-        rows = Rows(index, connection, own=())
-        for at, (_, line, digest) in self._lines:
+        position = index.head()
+        for at, (_, line, _) in self._lines:
             if isinstance(line, EventLine) and not index.knows(line.id):
-                position = rows.add_missing(line, digest)
+                position = Position(position + 1)
                 stream = index.name_id(STREAM, line.stream)
                 lost = (position, stream, index.sequence_of(stream) + 1, line.id, self.name, at)
                 connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?, ?, ?)", lost)
-        rows.end()
         connection.execute("UPDATE files SET changed_ns = ? WHERE name = ?", (DISTRUSTED, self.name))

@@ -40,7 +40,7 @@ from everlog.stores.jsonl.index.rows import (
     remove_event,
     remove_purged,
 )
-from everlog.stores.jsonl.index.schema import Index, forget_cut_off, id_of, key_of, new_epoch
+from everlog.stores.jsonl.index.schema import Index, id_of, key_of, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 from everlog.stores.jsonl.purge import NOTHING, Plan
 
@@ -55,7 +55,7 @@ def record_change(
     interrupted purge or erasure removes. Raise Outdated if another process has changed the index since."""
     if change.appended_only:
         with index.change() as connection:
-            _begin(index, connection, change)
+            _refuse_outdated(index, change)
             rows = Rows(index, connection, own=own)
             new: list[tuple[int, Found]] = []
             bad: list[tuple[int, list[Unplaced]]] = []
@@ -74,7 +74,7 @@ def record_change(
             remove_going(index, connection, going)
         return
     with index.change(durable=True) as connection:
-        _begin(index, connection, change)
+        _refuse_outdated(index, change)
         _record_merge(index, connection, change, own=own, origin=origin)
         remove_going(index, connection, going)
 
@@ -125,10 +125,9 @@ class Outdated(Exception):
     """Another process has changed the index since the files were compared with it: compare them again."""
 
 
-def _begin(index: Index, connection: sqlite3.Connection, change: FileChanges) -> None:
+def _refuse_outdated(index: Index, change: FileChanges) -> None:
     if index.stamps() != change.known:
         raise Outdated
-    forget_cut_off(connection)
 
 
 class OutOfOrder(Exception):

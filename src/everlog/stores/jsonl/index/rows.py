@@ -41,7 +41,7 @@ class Rows:
         self._events: list[tuple[Any, ...]] = []
         self._ids: list[tuple[bytes | str, int]] = []
         self._filed: dict[tuple[str, str, str], tuple[int, int, int | None]] = {}
-        self._claimed_by_others: set[bytes] = set()  # in this change, by lines of an earlier origin
+        self._claimed: dict[bytes, str] = {}  # in this change: by which origin
         self._moment: tuple[Any, int] = (None, 0)
 
     def add(self, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
@@ -67,12 +67,6 @@ class Rows:
         self._clock = max(self._clock, line.lamport)
         self._add_event(file, at, size, line, b"", sequence=sequence)
         self.position = before
-
-    def add_missing(self, line: EventLine, digest: bytes) -> Position:
-        """Return the next position, for an event that may be in no file any more. Its chain still goes as far."""
-        self.skip()
-        self._see(line, digest)
-        return self.position
 
     def skip(self) -> None:
         """Give the next position to a line that cannot be read."""
@@ -145,11 +139,11 @@ class Rows:
             return
         in_use = writer == next(iter(self._own))
         for name, count in _names_of(line.claims):
-            how = "REPLACE" if in_use and name in self._claimed_by_others else "IGNORE"
+            # A key is free again after a day, so a later line of the same origin counts.
+            how = "REPLACE" if in_use or self._claimed.get(name) == writer else "IGNORE"
             values = (name, self.position, count)
-            done = self._connection.execute(f"INSERT OR {how} INTO claims VALUES (?, ?, ?)", values)
-            if done.rowcount and not in_use:
-                self._claimed_by_others.add(name)
+            if self._connection.execute(f"INSERT OR {how} INTO claims VALUES (?, ?, ?)", values).rowcount:
+                self._claimed[name] = writer
 
     def _add_purge(self, line: PurgeLine) -> None:
         stream = self._index.name_id(STREAM, line.stream)

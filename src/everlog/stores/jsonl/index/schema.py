@@ -64,16 +64,13 @@ _read_chain = msgspec.msgpack.Decoder(Chain).decode
 
 
 _DAMAGE = (
-    "SELECT * FROM (SELECT position, name, at, '' AS code, iif(id LIKE 'cut %', id, '') AS reason FROM missing"
-    " UNION ALL"
+    "SELECT * FROM (SELECT position, name, at, '' AS code, '' AS reason FROM missing UNION ALL"
     " SELECT position, name, at, code, reason FROM bad_lines JOIN files USING (file) WHERE position > 0)"
     " WHERE position > ? AND position <= ?"
 )
 END = 2**62
 HOLE = "hole "
 """The prefix of an id that stands for a position without an event."""
-CUT = "cut "
-"""The prefix of an id that stands for an own event that only the lock file knows; its origin and number follow."""
 
 
 class Damage(NamedTuple):
@@ -420,16 +417,6 @@ class Index:
         """Return (position, id, name of its file) per missing event."""
         return self.fetch("SELECT position, id, name FROM missing ORDER BY position")
 
-    def has_cut_off(self) -> bool:
-        return bool(self.fetch("SELECT 1 FROM missing WHERE id LIKE 'cut %' LIMIT 1"))
-
-    def put_cut_off(self, origin: str, numbers: Sequence[int], name: str, at: int) -> None:
-        """Record own events that are in no file, and whose ids are not known, as missing from the end of a file."""
-        with self.change() as connection:
-            first = self.head() + 1
-            lost = [(place, 0, 0, f"{CUT}{origin} {number}", name, at) for place, number in enumerate(numbers, first)]
-            connection.executemany("INSERT INTO missing VALUES (?, ?, ?, ?, ?, ?)", lost)
-
     def has_holes(self) -> bool:
         """Return whether everything that is missing is a position without event: a rebuilt index has none."""
         ids = [event_id for _, event_id, _ in self.missing()]
@@ -448,11 +435,6 @@ class Index:
         while newest_first and first - 1 in every:
             first -= 1
         return Damage(first, last, *every[first][1:])
-
-
-def forget_cut_off(connection: sqlite3.Connection) -> None:
-    """Free the positions of events that only the lock file knows: they may be in the files again."""
-    connection.execute("DELETE FROM missing WHERE id LIKE 'cut %'")
 
 
 def put_chain(connection: sqlite3.Connection, origin: str, chain: Chain) -> None:

@@ -49,7 +49,6 @@ from everlog.stores.jsonl.index.schema import (
     new_epoch,
 )
 from everlog.stores.jsonl.read_only import missing_error, refuse_damage
-from everlog.stores.put_back import OwnEnd, end_beside
 
 _LOCK_TIMEOUT_S = 30.0
 _REREAD_LOCK_S = 2.0
@@ -97,8 +96,7 @@ class IndexUpdater(IndexInUse):
             if self._index is None:
                 self._open_without_lock()
             seen = None if self._index is None else self._fingerprint()
-            end = end_beside(self._files, self._folder.lock_file)  # before the lines, which come first
-            if self._index is not None and not self._was_replaced() and not self._damaged and self._matches(end):
+            if self._index is not None and not self._was_replaced() and not self._damaged and self._matches():
                 self._seen = seen  # another process wrote and updated the index
                 self._checked_branch = None  # and may have found damage
                 return
@@ -168,13 +166,12 @@ class IndexUpdater(IndexInUse):
         git = self._git.stamps() if self._damaged else None  # git may turn out to have removed the lines
         return self._look.take(index.path, git=git, version=version)
 
-    def _matches(self, end: OwnEnd | None) -> bool:
-        """Return whether every file is as in the index, and the index goes as far as the lock file knows."""
+    def _matches(self) -> bool:
+        """Return whether every file is as in the index."""
         events = self._folder.events
         known = {name: stamp for name, (_, stamp) in self.index.stamps().items()}
         names = day_names(self._files, events)
-        same = names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
-        return same and not self.own.may_lack(end, self.index)
+        return names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
 
     @property
     def seen(self) -> object:
@@ -402,19 +399,8 @@ class IndexUpdater(IndexInUse):
                 self._catch_up_lines()
         if not self._read_only:
             self._finish_old_purge()
-            self._note_cut_off()
         self._damaged = bool(self.index.missing())
         self._seen = self._fingerprint()
-
-    def _note_cut_off(self) -> None:
-        """Record own events as missing that were acknowledged and never came into the index: only the lock file knows
-        that the files have lost them. In git, a checkout may have taken them."""
-        lost = self.own.lost(self.index)
-        if not lost or self.index.has_cut_off() or self._git.tracks_log():
-            return
-        name = max(day_names(self._files, self._folder.events), default=self._look.today())
-        stamp = self._files.stamp(self._folder.events / name)
-        self.index.put_cut_off(self.origin, lost, name, 0 if stamp is None else stamp.size)
 
     def _catch_up_lines(self, *, going: purge.Plan | None = None) -> None:
         """Compare the index with the files, until nobody else changes it. `going` is what a purge or an erasure has
