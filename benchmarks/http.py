@@ -1,7 +1,7 @@
-"""What the server costs: `everlog bench http`, or `python -m benchmarks.http`.
+"""What the server costs: `everlog bench http`, or `python -m benchmarks.http [--only PART]`.
 
-Every row is a ratio inside one round, the median of some rounds. The load comes from a process of its own on the same
-machine (`http_load.py`), so both cores are busy with both sides.
+Appends and pages are ratios inside one round, the median of some rounds. The load comes from a process of its own
+on the same machine (`http_load.py`), so both cores are busy with both sides.
 
     F    a bare server: raw ASGI on the same uvicorn, a body decoded with msgspec, and a short answer
     A    the same log in this process, with 64 tasks that append
@@ -9,6 +9,7 @@ machine (`http_load.py`), so both cores are busy with both sides.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -20,17 +21,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks import http_pages, http_streams
 from benchmarks.bench.directory import choose_directory
+from benchmarks.http_load import request_of
+from benchmarks.http_streams import UNLIMITED
 from benchmarks.rows import Row, Setup
 
 import everlog
 from everlog.log.write.draft import Draft
 
 STORES = ("sqlite", "segments")
-APPEND_MIN, BATCH_MIN, PAGE_MIN = 0.8, 0.9, 0.7
-CLIENTS, BATCH, PAGE = 64, 1000, 1000
+APPEND_MIN, BATCH_MIN = 0.8, 0.9
+CLIENTS, BATCH = 64, 1000
 PAYLOAD = {"text": "The door squeaks, and the neighbours have begun to notice it at night.", "topic": "doors"}
 
 ECHO = """
@@ -60,7 +63,7 @@ uvicorn.Server(config).run(sockets=[listening])
 @contextmanager
 def process(*command: str, cwd: Path) -> Iterator[dict[str, str]]:
     """Run a server, and return the line that it prints when it is ready."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **UNLIMITED}
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, cwd=cwd, env=environment) as running:
         assert running.stdout is not None
         try:
@@ -83,19 +86,6 @@ def load(ready: dict[str, str], request: bytes, *, seconds: float, clients: int)
     found = json.loads(done.stdout)
     assert not found["errors"], found
     return float(found["answered"]) / float(found["seconds"])
-
-
-def request_of(
-    method: str, path: str, token: str, body: bytes = b"", *, keyed: bool = False, kind: str = "json"
-) -> bytes:
-    lines = [
-        f"{method} {path} HTTP/1.1",
-        "host: 127.0.0.1",
-        *([f"authorization: Bearer {token}"] if token else []),
-        *(["idempotency-key: @KEY@"] if keyed else []),
-        *([f"content-type: application/{kind}", f"content-length: {len(body)}"] if body else []),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def in_process_appends(log: everlog.Log, seconds: float) -> float:
@@ -128,16 +118,7 @@ def in_process_batches(log: everlog.Log, seconds: float) -> float:
     return count / (time.perf_counter() - began)
 
 
-def in_process_pages(log: everlog.Log, seconds: float) -> float:
-    count, began, cursor = 0, time.perf_counter(), everlog.Cursor()
-    while time.perf_counter() - began < seconds:
-        page = log.page_after(cursor, limit=PAGE)
-        count += len(page.events)
-        cursor = everlog.Cursor() if page.at_head else page.next_cursor
-    return count / (time.perf_counter() - began)
-
-
-def rows(setup: Setup) -> Iterator[Row]:
+def appends(setup: Setup) -> Iterator[Row]:
     seconds, rounds = (1.0, 1) if setup.quick else (5.0, setup.rounds)
     body = json.dumps({"type": "note.added", "stream": "note/1", "payload": PAYLOAD}).encode()
     batch = b"\n".join(
@@ -145,7 +126,7 @@ def rows(setup: Setup) -> Iterator[Row]:
         for n in range(BATCH)
     )
     for store in STORES:
-        found: dict[str, list[float]] = {"append": [], "batch": [], "page": []}
+        found: dict[str, list[float]] = {"append": [], "batch": []}
         rates: dict[str, list[float]] = {}
         for number in range(rounds):
             setup.progress(f"http: {store}, round {number + 1} of {rounds}")
@@ -154,21 +135,17 @@ def rows(setup: Setup) -> Iterator[Row]:
             with everlog.open(url, actor="service:bench") as log:
                 a = in_process_appends(log, seconds)
                 own_batches = in_process_batches(log, seconds)
-                own_pages = in_process_pages(log, seconds)
             with process("-c", ECHO, cwd=folder) as ready:
                 f = load(ready, request_of("POST", "/", "", body), seconds=seconds, clients=CLIENTS)
             with process("-m", "everlog", "--log", url, "serve", "--port", "0", "--json", cwd=folder) as ready:
                 token = ready["token"]
                 one = request_of("POST", "/v1/events", token, body, keyed=True)
                 many = request_of("POST", "/v1/events:batch", token, batch, kind="x-ndjson")
-                page = request_of("GET", f"/v1/events?after=0&limit={PAGE}", token)
                 ours = load(ready, one, seconds=seconds, clients=CLIENTS)
                 batches = load(ready, many, seconds=seconds, clients=4) * BATCH
-                pages = load(ready, page, seconds=seconds, clients=4) * PAGE
             found["append"].append(ours * (1 / f + 1 / a))
             found["batch"].append(batches / own_batches)
-            found["page"].append(pages / own_pages)
-            for name, value in (("F", f), ("A", a), ("ours", ours), ("batches", batches), ("pages", pages)):
+            for name, value in (("F", f), ("A", a), ("ours", ours), ("batches", batches)):
                 rates.setdefault(name, []).append(value)
         noted = ", ".join(f"{name} {median(values):,.0f}/s" for name, values in rates.items())
         yield Row(
@@ -188,9 +165,9 @@ def rows(setup: Setup) -> Iterator[Row]:
             BATCH_MIN,
             at_most=False,
         )
-        yield Row(
-            f"pages of {PAGE} from 4 clients / in process", store, median(found["page"]), "", PAGE_MIN, at_most=False
-        )
+
+
+PARTS = (appends, http_pages.rows, *http_streams.PARTS)
 
 
 def run_http(
@@ -199,12 +176,27 @@ def run_http(
     quick: bool = False,
     directory: Path | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    only: str = "",
 ) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="everlog-bench-", dir=choose_directory(directory)) as made:
-        return list(rows(Setup(Path(made), rounds, quick, progress)))
+        setup = Setup(Path(made), 1 if quick else rounds, quick, progress)
+        return [row for part in PARTS if only in ("", _name(part)) for row in part(setup)]
+
+
+def _name(part: Callable[[Setup], Iterator[Row]]) -> str:
+    return part.__module__.rpartition("_")[2] if part.__name__ == "rows" else part.__name__
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="Small sizes, for a first impression.")
+    parser.add_argument("--only", default="", choices=[_name(part) for part in PARTS])
+    given = vars(parser.parse_args())
+    for row in run_http(progress=lambda text: print(text, file=sys.stderr, flush=True), **given):
+        must = "" if row.must is None else f"{'at most' if row.at_most else 'at least'} {row.must:g}"
+        met = {None: "", True: "met", False: "NOT MET"}[row.met]
+        print(f"{row.name:45} {row.store:8} {row.value:9.2f} {row.unit:4} {must:14} {met} {row.note}", flush=True)
 
 
 if __name__ == "__main__":
-    given: dict[str, Any] = {"quick": "--quick" in sys.argv}
-    for row in run_http(progress=lambda text: print(text, file=sys.stderr), **given):
-        print(f"{row.name:55} {row.store:10} {row.value:6.2f}  must {row.must}  {row.note}")
+    main()

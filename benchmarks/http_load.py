@@ -115,6 +115,19 @@ class Load:
         return {"called": self.called, "ack": sorted(self._took)[len(self._took) * 99 // 100]} if self.rate else {}
 
 
+def request_of(
+    method: str, path: str, token: str, body: bytes = b"", *, keyed: bool = False, kind: str = "json"
+) -> bytes:
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: 127.0.0.1",
+        *([f"authorization: Bearer {token}"] if token else []),
+        *(["idempotency-key: @KEY@"] if keyed else []),
+        *([f"content-type: application/{kind}", f"content-length: {len(body)}"] if body else []),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 async def send(url: str, seconds: float, clients: int, template: bytes, rate: int = 0) -> dict[str, Any]:
     """Return how many requests were answered, and in how many seconds."""
     parts, load = urlsplit(url), Load(template, rate)

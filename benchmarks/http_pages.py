@@ -1,4 +1,4 @@
-"""Pages of 1,000 events over HTTP from 4 clients, against `page_after` in process: `python -m benchmarks.http_pages`.
+"""Pages of 1,000 events over HTTP from 4 clients, against `page_after` in process: a part of `everlog bench http`.
 
 Every client reads the whole log, page by page; the rate is that of all of them. The server keeps the texts of recent
 records, so its first pass over a log (cold) is measured apart from the later ones. Rounds are interleaved.
@@ -6,26 +6,22 @@ records, so its first pass over a log (cold) is measured apart from the later on
 
 from __future__ import annotations
 
-import argparse
 import socket
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
-from benchmarks.http_streams import Server
-from benchmarks.rows import Row
+from benchmarks.http_streams import UNLIMITED, Server, serving
+from benchmarks.rows import Row, Setup
 
 import everlog
 from everlog.core.query import Cursor
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 
-CLIENTS, PAGE = 4, 1_000
-MUST, STRETCH = 0.7, 1.5
+STORES = ("sqlite", "jsonl", "segments")
+CLIENTS, PAGE, MUST = 4, 1_000, 0.7
 
 
 def fill(log: Log, events: int) -> None:
@@ -79,34 +75,19 @@ def _read_all(server: Server, events: int, ready: threading.Barrier) -> None:
             position = int(cursor.partition("@")[0])
 
 
-def measure(events: int, rounds: int, store: str) -> Iterator[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), store=store)
-        try:
+def rows(setup: Setup) -> Iterator[Row]:
+    events = 5_000 if setup.quick else 50_000
+    for store in STORES:
+        setup.progress(f"pages: {events:,} events, {store}")
+        with serving(setup.directory, store=store, environment=UNLIMITED) as server:
             with everlog.open(server.url_of_log, actor="service:bench") as log:
                 fill(log, events)
                 here, there = [in_process(log)], [over_http(server, events)]
-                for _ in range(rounds):
+                for _ in range(setup.rounds):
                     here.append(in_process(log))
                     there.append(over_http(server, events))
             ratios = [over / inside for over, inside in zip(there, here, strict=True)]
             note = f"{median(there[1:]):,.0f} against {median(here[1:]):,.0f} events/s, {events:,} events"
-            yield Row("pages over HTTP / page_after, cold", store, ratios[0], "")
-            yield Row("pages over HTTP / page_after", store, median(ratios[1:]), "", MUST, at_most=False, note=note)
-        finally:
-            server.close()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--store", default="sqlite", choices=["sqlite", "jsonl"])
-    given = parser.parse_args()
-    for row in measure(given.events, given.rounds, given.store):
-        met = {None: "", True: "met", False: "NOT MET"}[row.met]
-        print(f"{row.name:40} {row.store:8} {row.value:8.2f} {met} {row.note}", file=sys.stdout, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            name = f"pages of {PAGE} from {CLIENTS} clients / in process"
+            yield Row(f"{name}, first time", store, ratios[0], "")
+            yield Row(name, store, median(ratios[1:]), "", MUST, at_most=False, note=note)

@@ -1,4 +1,4 @@
-"""What streams and waiting polls of a server cost: `python -m benchmarks.http_streams`.
+"""What streams and waiting polls of a server cost: a part of `everlog bench http`.
 
     clients     one process with 500 sockets, which reads, counts and notes when each event arrived
     appender    `http_load.py`: 64 connections that append single events, 1,000 per second, each durable
@@ -10,7 +10,6 @@ event at a client, over all pairs of both.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -22,29 +21,34 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.http import request_of
+from benchmarks.http_load import request_of
 from benchmarks.rows import Row, Setup
 
 CLIENTS = 500
 RATE = 1_000
 CONNECTIONS = 64
+UNLIMITED = {"EVERLOG_REQUESTS_PER_SECOND": "0"}
 _MARK = b"\nid: "
 
 
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, *, store: str = "sqlite") -> None:
+    def __init__(self, folder: Path, *, store: str = "sqlite", environment: Mapping[str, str] | None = None) -> None:
         run = [sys.executable, "-m", "everlog"]
         name = "log.db" if store == "sqlite" else "log"
         subprocess.run([*run, "init", "--store", f"{store}:{name}"], cwd=folder, check=True, capture_output=True)
         self.url_of_log = f"{store}:{folder / '.everlog' / name}"
         self._process = subprocess.Popen(
-            [*run, "serve", "--port", "0", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
+            [*run, "serve", "--port", "0", "--json"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
         )
         assert self._process.stdout is not None
         ready = json.loads(self._process.stdout.readline())
@@ -80,9 +84,11 @@ class Server:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder))
+def serving(
+    directory: Path, *, store: str = "sqlite", environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        server = Server(Path(folder), store=store, environment=environment)
         try:
             yield server
         finally:
@@ -156,9 +162,10 @@ def _append(
 
 def live(setup: Setup) -> Iterator[Row]:
     """Streams at a steady rate, one of them stalled."""
+    _open_files()
     seconds = 5.0 if setup.quick else 40.0
     clients = 100 if setup.quick else CLIENTS
-    with serving() as server:
+    with serving(setup.directory) as server:
         warm = _append(server, 1.0)
         warm.communicate()
         setup.progress(
@@ -241,8 +248,9 @@ def _head(server: Server) -> int:
 
 def woken(setup: Setup) -> Iterator[Row]:
     """Waiting polls that one event wakes."""
+    _open_files()
     clients = 100 if setup.quick else CLIENTS
-    with serving() as server:
+    with serving(setup.directory) as server:
         _append(server, 0.5, rate=100, connections=1).communicate()
         setup.progress(f"polls: {clients} wait for one event")
         longest = []
@@ -282,9 +290,10 @@ def woken(setup: Setup) -> Iterator[Row]:
 
 def idle(setup: Setup) -> Iterator[Row]:
     """Streams of a log to which nobody writes."""
+    _open_files()
     clients = 100 if setup.quick else CLIENTS
     seconds = 5.0 if setup.quick else 30.0
-    with serving() as server:
+    with serving(setup.directory) as server:
         setup.progress(f"idle: {clients} streams for {seconds:.0f} s")
         streams = [Stream(server, "/v1/events/stream") for _ in range(clients)]
         time.sleep(2.0)
@@ -297,23 +306,3 @@ def idle(setup: Setup) -> Iterator[Row]:
 
 
 PARTS = (live, woken, idle)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100 clients for some seconds")
-    parser.add_argument("--only", choices=[part.__name__ for part in PARTS])
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    _open_files()
-    setup = Setup(Path(), given.rounds, given.quick, lambda text: print(text, file=sys.stderr, flush=True))
-    for part in PARTS:
-        if given.only in (None, part.__name__):
-            for row in part(setup):
-                must = "" if row.must is None else f"{'at most' if row.at_most else 'at least'} {row.must:g}"
-                met = {None: "", True: "met", False: "NOT MET"}[row.met]
-                print(f"{row.name:45} {row.value:10.1f} {row.unit:4} {must:14} {met} {row.note}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

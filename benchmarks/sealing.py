@@ -7,14 +7,13 @@ time.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 from typing import Annotated, Any
 
 import msgspec
-from benchmarks.rows import Row, Setup
+from benchmarks.rows import Row, Setup, cpu_s, in_turns, ratio
 
 import everlog
 from everlog.catalog.personal import Personal
@@ -70,7 +69,7 @@ def _fields(setup: Setup) -> Iterator[Row]:
             opened(envelope, **about)  # type: ignore[arg-type]
 
     for name, work in (("seal a field", do_seal), ("open a field", do_open)):
-        took = median(_cpu_s(work) for _ in range(setup.rounds))
+        took = median(cpu_s(work) for _ in range(setup.rounds))
         yield Row(name, "", took * 1e6 / count, "µs", FIELD_US)
 
 
@@ -86,14 +85,14 @@ def _appends(setup: Setup, store: str) -> Iterator[Row]:
         for name, catalog in catalogs.items()
     }
     try:
-        took, cpu = _in_turns([partial(_append, log, name) for name, log in logs.items()], setup.rounds, batches)
+        took, cpu = in_turns([partial(_append, log, name) for name, log in logs.items()], setup.rounds, batches)
         note = f"batches of {BATCH}"
-        yield Row("append with a sealed field", store, _ratio(took, 1), "of plain", SEALED_RATIO, False, note)
-        yield Row("the same, processor time", store, _ratio(cpu, 1), "of plain", note=note)
-        yield Row("append without one", store, _ratio(cpu, 2), "of plain", PLAIN_RATIO, False, f"{note}, {CPU}")
-        _, cpu = _in_turns([partial(_read, log) for log in logs.values()], setup.rounds, 1)
-        yield Row("read with a sealed field", store, _ratio(cpu, 1), "of plain", note=CPU)
-        yield Row("read without one", store, _ratio(cpu, 2), "of plain", PLAIN_RATIO, False, CPU)
+        yield Row("append with a sealed field", store, ratio(took, 1), "of plain", SEALED_RATIO, False, note)
+        yield Row("the same, processor time", store, ratio(cpu, 1), "of plain", note=note)
+        yield Row("append without one", store, ratio(cpu, 2), "of plain", PLAIN_RATIO, False, f"{note}, {CPU}")
+        _, cpu = in_turns([partial(_read, log) for log in logs.values()], setup.rounds, 1)
+        yield Row("read with a sealed field", store, ratio(cpu, 1), "of plain", note=CPU)
+        yield Row("read without one", store, ratio(cpu, 2), "of plain", PLAIN_RATIO, False, CPU)
     finally:
         for log in logs.values():
             log.close()
@@ -112,34 +111,3 @@ def _append(log: Log, name: str) -> None:
 def _read(log: Log) -> None:
     for _ in log.read():
         pass
-
-
-Rounds = list[list[float]]
-"""The time of each side, by round."""
-
-
-def _in_turns(sides: Sequence[Callable[[], None]], rounds: int, times: int) -> tuple[Rounds, Rounds]:
-    """Return the time and the processor time of each side in each round. The sides take turns at every call."""
-    for side in sides:
-        side()  # what is done once, such as making keys
-    took, cpu = Rounds(), Rounds()
-    for _ in range(rounds):
-        took.append([0.0] * len(sides))
-        cpu.append([0.0] * len(sides))
-        for _ in range(times):
-            for place, side in enumerate(sides):
-                start = time.perf_counter()
-                cpu[-1][place] += _cpu_s(side)
-                took[-1][place] += time.perf_counter() - start
-    return took, cpu
-
-
-def _ratio(spent: Rounds, other: int) -> float:
-    """Return the speed of a side relative to the first: the median of the rounds."""
-    return median(one[0] / one[other] for one in spent)
-
-
-def _cpu_s(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start

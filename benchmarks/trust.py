@@ -18,6 +18,7 @@ from benchmarks.bench.directory import choose_directory
 from benchmarks.rows import Row as Row
 from benchmarks.rows import Setup as Setup
 from benchmarks.sealing import measure as sealing
+from benchmarks.signing import measure as signing
 from benchmarks.sync_exchange import exchange
 
 import everlog
@@ -69,7 +70,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs, exchange, sealing)
+PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs, exchange, sealing, signing)
 
 
 def run_trust(

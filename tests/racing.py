@@ -12,6 +12,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from everlog.programs import GROUPS
+
 _START_S = 60
 _ROUND_S = 120
 
@@ -34,11 +36,10 @@ class Racers:
         self._barrier = context.Barrier(count)
         self._ends: list[Connection] = []
         self._processes = []
+        environment = {**os.environ, "EVERLOG_PROGRAMS": ",".join(GROUPS)}
         for _ in range(count):
             here, there = context.Pipe()
-            process = context.Process(
-                target=_run, args=(there, self._barrier, str(place), dict(os.environ)), daemon=True
-            )
+            process = context.Process(target=_run, args=(there, self._barrier, str(place), environment), daemon=True)
             process.start()
             there.close()
             self._ends.append(here)

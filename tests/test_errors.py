@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from everlog import errors
-from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequence, hide_passwords, shown
+from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequence
+from everlog.hiding import hide_passwords, shown
 
 
 def every_error(kind: type[EverlogError] = EverlogError) -> list[type[EverlogError]]:

@@ -51,11 +51,11 @@ def names_for_checkers(source: Path) -> dict[str, str | None]:
 
 
 def test_every_public_name_is_on_the_api_page_and_nothing_else() -> None:
-    assert sorted(listed("## Names") | {"__version__"}) == everlog.__all__
+    assert sorted(listed("# The Python API") | {"__version__"}) == everlog.__all__
 
 
 def test_the_names_for_a_program_are_on_the_api_page_and_nothing_else() -> None:
-    assert sorted(listed("## Names for a program of your own")) == programs.__all__ == sorted(programs._HOMES)
+    assert sorted(listed("## everlog.programs")) == programs.__all__ == sorted(programs._HOMES)
     for name, home in programs._HOMES.items():
         assert getattr(programs, name) is getattr(import_module(home), name)
 
@@ -63,15 +63,15 @@ def test_the_names_for_a_program_are_on_the_api_page_and_nothing_else() -> None:
 def test_every_member_of_a_log_is_on_the_api_page_and_nothing_else() -> None:
     with everlog.open("memory:") as log:
         members = {name for name in dir(log) if not name.startswith("_")}
-    assert listed("## A log") == members
+    assert listed("## Log") == members
 
 
 def listed(heading: str) -> set[str]:
     """Return the names in the first column of the tables below a heading of the API page."""
-    text = (SOURCE.parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    text = (SOURCE.parents[2] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     section = text.split(f"\n{heading}\n")[1].split("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return {name for cell in cells for name in re.findall(r"`(?:everlog\.|log\.)?(\w+)", cell)}
+    return {name for cell in cells for name in re.findall(r"^ `(?:everlog\.)?(\w+)", cell)}
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

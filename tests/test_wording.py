@@ -124,11 +124,21 @@ def _texts() -> list[tuple[str, str]]:
     return [(name, path.read_text()) for name, path in named.items() if not name.startswith(FROZEN)]
 
 
+@cache
+def _dialect() -> list[tuple[str, int, str]]:
+    return [(name, line, words) for name, text in _texts() for line, words in dialect(text)]
+
+
+@cache
+def _speaking() -> list[tuple[str, int, str]]:
+    sources = [(name, text) for name, text in _texts() if name.endswith(".py")]
+    return [(name, line, function) for name, text in sources for line, function in speaking_functions(text)]
+
+
 def test_texts_are_in_plain_english() -> None:
     found = [
         f"{name}:{line}: {words!r} (see docs/glossary.md)"
-        for name, text in _texts()
-        for line, words in dialect(text)
+        for name, line, words in _dialect()
         if (name, words) not in ALLOWED
     ]
     assert found == []
@@ -137,22 +147,14 @@ def test_texts_are_in_plain_english() -> None:
 def test_functions_are_named_by_what_they_do() -> None:
     found = [
         f"{name}:{line}: {function} (show_…, describe_…, notify_…)"
-        for name, text in _texts()
-        if name.endswith(".py")
-        for line, function in speaking_functions(text)
+        for name, line, function in _speaking()
         if (name, function) not in ALLOWED
     ]
     assert found == []
 
 
 def test_every_exception_is_still_needed() -> None:
-    used = {(name, words) for name, text in _texts() for _, words in dialect(text)}
-    used |= {
-        (name, function)
-        for name, text in _texts()
-        if name.endswith(".py")
-        for _, function in speaking_functions(text)
-    }
+    used = {(name, words) for name, _, words in [*_dialect(), *_speaking()]}
     assert {one for one in ALLOWED if one not in used} == set()
 
 

@@ -4,8 +4,8 @@
     log = everlog.open("sqlite:log.db")
     log.append("note.added", stream="note/1", payload={"text": "hello"}, actor="user:ada")
 
-The names below are the public ones; docs/api.md explains them. They are loaded at first use, so importing everlog is
-fast.
+The names below are the public ones; docs/reference/api.md lists them. They are loaded at first use, so importing
+everlog is fast.
 """
 
 from __future__ import annotations

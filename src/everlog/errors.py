@@ -72,53 +72,19 @@ what happened, why, and what to type or change next (the hint).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"'<>]*:)[^\s/@\"']+(?=@)")
-_OPTION = re.compile(r"([?&][^=&\s]*password[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
-HIDDEN = "***"
-
-
-def hide_passwords(text: str) -> str:
-    """Return the text with *** in place of every password of a URL."""
-    if "://" not in text:
-        return text
-    return _OPTION.sub(rf"\g<1>{HIDDEN}", _ADDRESS.sub(rf"\g<1>{HIDDEN}", text))
-
-
-_hide: Callable[[str], str] = hide_passwords
-
-
-def hide_with(hide: Callable[[str], str]) -> None:
-    """Make every error hide more than passwords. `everlog.log.secrets`, which recognizes secrets, calls this."""
-    global _hide  # errors are at the bottom of all layers, and this applies to all of them
-    _hide = hide
-
-
-def hidden(value: Any) -> Any:
-    """Return the same value without any secret in its texts: errors are printed, logged and recorded."""
-    match value:
-        case str():
-            return _hide(value)
-        case dict():
-            return {key: hidden(item) for key, item in value.items()}
-        case list():
-            return [hidden(item) for item in value]
-        case tuple() if type(value) is tuple:
-            return tuple(map(hidden, value))
-        case _:
-            return value
-
-
-def shown(value: Any, chars_max: int = 80) -> str:
-    """Return the beginning of a value, as an error quotes it. Secrets are hidden before the text is cut."""
-    return repr(hidden(value))[:chars_max]
+from everlog.hiding import hidden
 
 
 class EverlogError(Exception):
-    """Something that everlog refuses or cannot do: what happened, why, and what to do. It never contains a secret."""
+    """Something that everlog refuses or cannot do: what happened, why, and what to do. It never contains a secret.
+
+    This code itself means a bug in everlog. The command line writes a report and prints its path.
+
+    What to do: run `everlog doctor`; attach the report to a bug report.
+    """
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
@@ -160,18 +126,30 @@ def codes_of(exit_code: int) -> list[str]:
 
 
 class RejectedEvent(EverlogError):
-    """The event itself is not acceptable, now or later."""
+    """The event itself is not acceptable, now or later. This is the family of the following codes; no error has it
+    itself.
+
+    What to do: catch `RejectedEvent` to handle them all.
+    """
 
     code = "rejected"
     exit_code = 3
 
 
 class UnknownType(RejectedEvent):
+    """The event type is not in the log's catalog.
+
+    What to do: correct the name, or declare it: `everlog schema add`.
+    """
+
     code = "unknown_type"
 
 
 class InvalidPayload(RejectedEvent):
-    """The payload does not fit its model; `defects` lists every (path, reason)."""
+    """The payload does not fit its model. `defects` lists every (path, reason).
+
+    What to do: run `everlog schema show TYPE` and correct all of them.
+    """
 
     code = "invalid_payload"
 
@@ -188,11 +166,20 @@ class InvalidPayload(RejectedEvent):
 
 
 class InvalidField(RejectedEvent):
+    """A stream, actor, scope, tag, id, time, cursor or limit has the wrong shape.
+
+    What to do: give it in the form that the message shows.
+    """
+
     code = "invalid_field"
 
 
 class NotCanonical(RejectedEvent):
-    """A value that has no single JSON form (RFC 8785), named by its path."""
+    """A value has no single JSON form: NaN, a number beyond ±(2^53-1), a key that appears twice, a lone surrogate,
+    more than 64 levels.
+
+    What to do: send it as a string, or leave it out.
+    """
 
     code = "not_canonical"
 
@@ -204,19 +191,39 @@ class NotCanonical(RejectedEvent):
 
 
 class EventTooLarge(RejectedEvent):
+    """The payload is larger than `payload_bytes_max`.
+
+    What to do: store the content elsewhere and log its hash and address.
+    """
+
     code = "event_too_large"
 
 
 class SecretFound(RejectedEvent):
+    """A payload or tag contains what looks like a password, key or token. The message names the field, never the
+    value.
+
+    What to do: log a reference to the secret. If it was a real one in the wrong place, rotate it.
+    """
+
     code = "secret_found"
 
 
 class TransitionRefused(RejectedEvent):
+    """The stream may not go from its state to the requested one.
+
+    What to do: follow the path that the hint names, or read the stream again.
+    """
+
     code = "transition_refused"
 
 
 class RuleRefused(RejectedEvent):
-    """A rule of a program refuses; the details have the name of the rule, what was tried and what is allowed."""
+    """A rule of a program refuses: an order of steps, a right, a dependency. The details have the name of the
+    rule, what was tried and what is allowed.
+
+    What to do: do what the hint names; the details list what is allowed.
+    """
 
     code = "rule_refused"
 
@@ -227,79 +234,143 @@ class RuleRefused(RejectedEvent):
 
 
 class IdFromTheFuture(RejectedEvent):
+    """A given id has a time more than 24 hours ahead of this machine.
+
+    What to do: check both clocks; leave the id out to get one from this log.
+    """
+
     code = "id_from_the_future"
 
 
 class ClockJump(RejectedEvent):
+    """An admitted event's Lamport value is not positive, or more than 2^20 above ours.
+
+    What to do: its origin has a broken or hostile clock; do not admit it.
+    """
+
     code = "clock_jump"
 
 
 class CommitmentMismatch(RejectedEvent):
+    """The payload of an admitted event does not match the commitment in its header.
+
+    What to do: fetch it again from its origin.
+    """
+
     code = "commitment_mismatch"
 
 
 class InvalidSignature(RejectedEvent):
-    """An event of an origin that is a key, and the key did not sign it in this log."""
+    """An event of an origin that is a key has no signature by that key for this log.
+
+    What to do: fetch it again, with its group or its path.
+    """
 
     code = "invalid_signature"
 
 
 class SchemaBroken(EverlogError):
-    """The event types changed in a way that old events cannot follow."""
+    """The event types changed in a way that old events cannot follow, or two catalogs contradict each other.
+
+    What to do: bump the version and add an upcaster.
+    """
 
     code = "schema_broken"
     exit_code = 3
 
 
 class BadFile(EverlogError):
-    """A file that is not what it should be; `problems` names every line that is wrong. The file was not changed."""
+    """A file cannot be imported. Every wrong line is named; nothing was imported, and the file was not changed.
+
+    What to do: correct these lines and import again, or import the others with `--set-aside`.
+    """
 
     code = "bad_file"
     exit_code = 3
 
 
 class RejectedMessage(EverlogError):
-    """A message of a peer that cannot be read, or that is larger than the protocol allows."""
+    """A peer sent a message that cannot be read, or that is larger than the protocol allows.
+
+    What to do: ask the owner of that peer to update it; `everlog peers remove` leaves it out.
+    """
 
     code = "rejected_message"
     exit_code = 3
 
 
 class NotFound(EverlogError):
+    """The event, stream, file or topic does not exist.
+
+    What to do: check the name; `--missing-ok` makes reading commands exit with 0.
+    """
+
     code = "not_found"
     exit_code = 4
 
 
 class NoLogHere(NotFound):
+    """There is no `.everlog` folder here or above.
+
+    What to do: `everlog init`, or name a log with `--log`.
+    """
+
     code = "no_log"
 
 
 class NotALog(NotFound):
+    """The file is empty or belongs to another program. It was not changed.
+
+    What to do: name another file, or move this one away.
+    """
+
     code = "not_a_log"
 
 
 class NewerFormat(NotFound):
+    """The log or the schema lock was written by a newer everlog. It was not changed.
+
+    What to do: upgrade everlog.
+    """
+
     code = "newer_format"
 
 
 class OlderFormat(NotFound):
+    """The log was written by an older everlog. It was not changed.
+
+    What to do: run `everlog upgrade`, which keeps the old files.
+    """
+
     code = "older_format"
 
 
 class NoSuchSubject(NotFound):
-    """A command names a work package, an issue, a member … that does not exist."""
+    """A command names a work package, an issue, a command … that does not exist.
+
+    What to do: list the existing ones, as the hint says.
+    """
 
     code = "no_such_subject"
 
 
 class Conflict(EverlogError):
-    """The log is not in the state that the caller expects."""
+    """The log is not in the state that the caller expects. This is the family of the following codes. Itself: a
+    purge of a stream that got events in the same write.
+
+    What to do: decide again.
+    """
 
     code = "conflict"
     exit_code = 5
 
 
 class WrongSequence(Conflict):
+    """The stream is not at the expected sequence: another writer was faster, or the expectation was never true.
+
+    What to do: read the stream again, decide again, and retry.
+    """
+
     code = "wrong_sequence"
 
     def __init__(self, stream: str, *, expected: str, actual: int) -> None:
@@ -315,58 +386,103 @@ class WrongSequence(Conflict):
 
 
 class QueryMatched(Conflict):
+    """What the append was based on has changed meanwhile: an event that it expected not to exist was recorded,
+    events were purged, or another branch was checked out.
+
+    What to do: check whether it changes your decision, then retry.
+    """
+
     code = "query_matched"
 
 
 class IdConflict(Conflict):
+    """The id is taken by an event with other content.
+
+    What to do: leave the id out to get a new one.
+    """
+
     code = "id_conflict"
 
 
 class KeyReuse(Conflict):
+    """The key was used for another request.
+
+    What to do: use a new key for a new request, or repeat the first request exactly.
+    """
+
     code = "idempotency_key_reuse"
 
 
 class AlreadyPurged(Conflict):
+    """The event was purged. Neither a retry nor another log brings it back.
+
+    What to do: use a new key or id if it should happen again.
+    """
+
     code = "already_purged"
 
 
 class LookAlike(Conflict):
-    """Something very similar exists already; the details list the candidates."""
+    """Something very similar exists already.
+
+    What to do: use one of the candidates, or confirm that it is a different one.
+    """
 
     code = "look_alike"
 
 
 class LeaseLost(Conflict):
-    """A consumer lost its lease: what it wanted to acknowledge belongs to another consumer now."""
+    """A consumer lost its lease: it ended, its name was taken, or its group was reset. What it wanted to
+    acknowledge belongs to another consumer now.
+
+    What to do: nothing: another member handles the event. Make effects idempotent, or fence them by the token.
+    """
 
     code = "lease_lost"
 
 
 class GroupDiffers(Conflict):
-    """A group of consumers exists already, with a different definition."""
+    """The group of consumers began with a different query, key or number of partitions.
+
+    What to do: use a new name, or `everlog consumers reset NAME --forget`.
+    """
 
     code = "group_differs"
 
 
 class HistoryChanged(Conflict):
-    """A purge or a restore changed what was read before; the details say where a reader continues."""
+    """A purge or a restore changed what a job or a stream read before. The details say where a reader continues.
+
+    What to do: repair what was derived, then continue after it, or start over.
+    """
 
     code = "history_changed"
 
 
 class OtherCode(Conflict):
-    """A build of a view was derived by other code of the same version, so this code could derive something else."""
+    """A snapshot of a view whose code changed and whose version did not: it could not be used.
+
+    What to do: `everlog views rebuild VIEW`, then create the snapshot.
+    """
 
     code = "other_code"
 
 
 class ConfirmationNeeded(EverlogError):
+    """A purge or a reset requires a confirmation text. The hint never is the whole command.
+
+    What to do: repeat it with the `--confirm` text that the message shows.
+    """
+
     code = "confirmation_needed"
     exit_code = 6
 
 
 class Unavailable(EverlogError):
-    """The log cannot be used right now; the request itself may be fine."""
+    """The log cannot be used right now; the request itself may be fine. This is the family of the following codes.
+
+    What to do: catch `Unavailable` to handle them all.
+    """
 
     code = "unavailable"
     exit_code = 7
@@ -374,164 +490,276 @@ class Unavailable(EverlogError):
 
 
 class Busy(Unavailable):
+    """Another process holds the log for more than 30 seconds; it is named if the system knows it.
+
+    What to do: wait and try again, or end it.
+    """
+
     code = "busy"
 
 
 class StorageFull(Unavailable):
+    """The disk is full. Nothing of this write was kept, and reading still works.
+
+    What to do: free some space and try again.
+    """
+
     code = "storage_full"
 
 
 class ReadOnly(Unavailable):
+    """The file or its folder cannot be written by this user.
+
+    What to do: check the permissions of the folder.
+    """
+
     code = "read_only"
     retryable = False
 
 
 class WriterStopped(Unavailable):
-    """A flush failed. What reached the disk is unknown, so this writer never acknowledges again (G12)."""
+    """A flush failed. What reached the disk is unknown, so this writer never acknowledges again (G12).
+
+    What to do: check the disk, then open the log again.
+    """
 
     code = "writer_stopped"
     retryable = False
 
 
 class LogClosed(Unavailable):
+    """The log object was closed, or another file took the place of its database.
+
+    What to do: open it again.
+    """
+
     code = "log_closed"
     retryable = False
 
 
 class NoKey(Unavailable):
-    """A key that is needed for signing, sealing or opening is not here. The log can be read."""
+    """A key that is needed for signing, sealing or opening is not here.
+
+    What to do: put the keys of this node back: `everlog keys list`.
+    """
 
     code = "no_key"
     retryable = False
 
 
 class ViewBehind(Unavailable):
-    """A view has not applied a position yet; the details have the position that it has reached."""
+    """A view has not applied the position that a caller waits for; the message has the position that it has
+    reached.
+
+    What to do: wait longer, or use the older answer.
+    """
 
     code = "view_behind"
 
 
 class ViewStopped(Unavailable):
-    """A view has stopped at an event that it cannot apply."""
+    """A view stopped at an event, because it cannot compute the key of the event.
+
+    What to do: list its dead letters; correct the view and retry, or skip the event.
+    """
 
     code = "view_stopped"
     retryable = False
 
 
 class PeerUnavailable(Unavailable):
-    """A peer did not answer, or not in time."""
+    """A peer did not answer, or not in time.
+
+    What to do: check its address and that `everlog sync --listen` runs there; `--watch` tries again by itself.
+    """
 
     code = "peer_unavailable"
 
 
 class NotAuthorized(Unavailable):
-    """A peer does not answer this node: its request is not signed, or by a key that is not known there."""
+    """A peer does not answer this node: its request is not signed, or by a key that is not known there.
+
+    What to do: the message names the key; on the peer, type `everlog peers add KEY`.
+    """
 
     code = "not_authorized"
     retryable = False
 
 
 class NotSignedIn(Unavailable):
-    """A server does not know the caller: there is no token, or it is not valid any more."""
+    """The request has no token, or one that does not exist, was revoked or has expired.
+
+    What to do: send `Authorization: Bearer TOKEN`; `everlog tokens new` makes one.
+    """
 
     code = "not_signed_in"
     retryable = False
 
 
 class Forbidden(Unavailable):
-    """A server knows the caller, and the caller's role does not allow the request."""
+    """The token is valid, and its role or its scope does not allow the request.
+
+    What to do: use another token.
+    """
 
     code = "forbidden"
     retryable = False
 
 
 class TooManyRequests(Unavailable):
-    """A caller sends more than a server takes from one token; the details have the seconds to wait."""
+    """The token has sent more requests, or opened more connections, than the server takes.
+
+    What to do: wait as long as `Retry-After` says, or send batches.
+    """
 
     code = "too_many_requests"
 
 
 class OnlyLocal(Unavailable):
-    """What is asked for needs the files or the keys of a log, and the log is behind a server."""
+    """What is asked for needs the files or the keys of a log, and the log is behind a server.
+
+    What to do: do it where the log is.
+    """
 
     code = "only_local"
     retryable = False
 
 
 class NotReady(Unavailable):
-    """A server answers no requests now: it starts, it stops, or it has too many connections."""
+    """The server starts or stops, or has too many connections; `/readyz` has the reason.
+
+    What to do: try again, or use another server.
+    """
 
     code = "not_ready"
 
 
 class NoJava(Unavailable):
-    """Spark needs Java, and no suitable version was found."""
+    """Spark needs Java 17, 21 or 25, and none was found.
+
+    What to do: install the extra `jre`, or Java and set `JAVA_HOME`.
+    """
 
     code = "no_java"
     retryable = False
 
 
 class SparkFailed(Unavailable):
-    """Spark did not start, or one of its jobs failed for a reason that is not in the log."""
+    """Spark did not start, or one of its jobs failed.
+
+    What to do: read the reason; `everlog pipeline check`.
+    """
 
     code = "spark_failed"
 
 
 class Damaged(EverlogError):
+    """The stored bytes are not those that were recorded.
+
+    What to do: `everlog verify`, then restore a backup.
+    """
+
     code = "damaged"
     exit_code = 8
 
 
 class BadRequest(EverlogError):
-    """A request over HTTP that cannot be read."""
+    """A request over HTTP cannot be read, or programs could read it differently.
+
+    What to do: send it with an HTTP client; the message names what is wrong.
+    """
 
     code = "bad_request"
     exit_code = 3
 
 
 class NoSuchRoute(BadRequest):
+    """The server has nothing at this address.
+
+    What to do: `GET /openapi.json` lists every address.
+    """
+
     code = "no_such_route"
 
 
 class WrongMethod(BadRequest):
+    """The address exists and does not take this method.
+
+    What to do: use one of those in the header `Allow`.
+    """
+
     code = "wrong_method"
 
 
 class BodyTooLarge(BadRequest):
+    """The body of a request is larger than the limit, as sent or unpacked.
+
+    What to do: send less at once.
+    """
+
     code = "body_too_large"
 
 
 class HeadersTooLarge(BadRequest):
+    """The headers of a request are larger than the limit, or too many.
+
+    What to do: send less.
+    """
+
     code = "headers_too_large"
 
 
 class QueryTooLong(BadRequest):
+    """The query string is longer than the limit.
+
+    What to do: ask for less at once.
+    """
+
     code = "query_too_long"
 
 
 class RequestTimedOut(BadRequest):
-    """The last byte of a request did not come in time."""
+    """The last byte of a request did not come within 10 seconds of its first.
+
+    What to do: send it again.
+    """
 
     code = "request_timed_out"
     retryable = True
 
 
 class UnknownHost(BadRequest):
-    """A request was sent to a name that is not this server's."""
+    """A request was sent to a name that the server does not know.
+
+    What to do: use its address, or start it with `--host-name NAME`.
+    """
 
     code = "unknown_host"
 
 
 class WrongContentType(BadRequest):
+    """The body has a type or an encoding that this address does not take.
+
+    What to do: send the header that the hint shows.
+    """
+
     code = "wrong_content_type"
 
 
 class CursorConflict(BadRequest):
-    """A request names two cursors, and only one can apply."""
+    """A request names two cursors, and only one can apply.
+
+    What to do: leave one of them out.
+    """
 
     code = "cursor_conflict"
 
 
 class InvalidSettings(EverlogError):
+    """A setting, a URL or a types file cannot be used.
+
+    What to do: correct what the message names; `everlog config show`.
+    """
+
     code = "invalid_settings"
     exit_code = 2

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     segment_hours_max: Annotated[int, msgspec.Meta(ge=1)] = 24
     archive_after_days: Annotated[int, msgspec.Meta(ge=0)] = 7
     lake: str = ""
+    lake_file_mb: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 512
     snapshots: str = ""
     snapshot_hours: Annotated[int, msgspec.Meta(ge=0)] = 6
     snapshot_events: Annotated[int, msgspec.Meta(ge=0)] = 10_000
@@ -79,14 +80,15 @@ DOCS = {
     "scope": "the scope of events that name none",
     "catalog": "event types written in Python, as module:attribute",
     "views": "views written in Python, as module:attribute of a view or of a list of views",
-    "programs": "programs written in Python, as modules with an attribute PROGRAM, separated by commas",
+    "programs": "programs that are on: agent, community, control, issue, wp, plugins, or modules with PROGRAM",
     "payload_bytes_max": "a larger payload is refused",
     "payload_bytes_warn": "a larger payload causes a warning",
     "keys_kept_hours": "how long an idempotency key is remembered, in hours, 24 or more",
     "segment_mb_max": "a segments log starts a new file at this size in MiB",
     "segment_hours_max": "a segments log starts a new file at the latest after this many hours",
     "archive_after_days": "everlog segments archive compresses segments older than this, in days",
-    "lake": "the folder of the lake that everlog pipeline maintains; empty means beside the log",
+    "lake": "where the lake of everlog pipeline is: a folder, or s3://BUCKET/FOLDER; empty means beside the log",
+    "lake_file_mb": "small files of the lake are united to files of about this size in MiB",
     "snapshots": "the folder of the snapshots of views; empty means beside the log",
     "snapshot_hours": "a background view gets a snapshot after this many hours; 0 means never",
     "snapshot_events": "a background view gets a snapshot after this many events; 0 means never",
@@ -128,7 +130,7 @@ SECTIONS = {
     ),
     "segments": ("segment_mb_max", "segment_hours_max", "archive_after_days"),
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
-    "pipeline": ("lake",),
+    "pipeline": ("lake", "lake_file_mb"),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
     "sync": ("emergency", "follow_purges", "follow_forgets", "snapshot_quorum"),
     "server": (
@@ -202,11 +204,13 @@ def plain_name(name: str) -> str:
     return rest if rest in SECTIONS.get(section, ()) else name
 
 
-def template(*, store: str, demo: bool, sign: bool = False) -> str:
+def template(*, store: str, demo: bool, sign: bool = False, programs: Sequence[str] = ()) -> str:
     """Return the text of a new settings file: every section, with a comment for each setting."""
     values: dict[str, Any] = {"store": store, "demo": demo} if demo else {"store": store}
     if sign:
         values["sign"] = "required"
+    if programs:
+        values["programs"] = list(programs)
     lines = ["# Settings of this log. `everlog config show` prints each value and where it comes from."]
     defaults = Settings()
     for section, names in SECTIONS.items():
@@ -242,7 +246,7 @@ def with_setting(text: str, name: str, value: Any, *, source: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a text, a number or a truth value as TOML, which has the escapes of JSON and one more, for DEL."""
+    """Return texts, a number or a truth value as TOML, which has the escapes of JSON and one more, for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -298,6 +302,9 @@ def _report_outside(names: list[str], path: Path) -> None:
 
 
 def _converted(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    given = values.get("programs")
+    if isinstance(given, list) and all(isinstance(word, str) for word in given):
+        values = {**values, "programs": ",".join(given)}
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:

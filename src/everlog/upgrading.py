@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from itertools import groupby, islice
+from operator import sub
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -33,6 +36,7 @@ from everlog.transfer.upgrade.format1 import jsonl as jsonl1
 from everlog.transfer.upgrade.format1 import model
 from everlog.transfer.upgrade.format1.jsonl import JsonlLog
 from everlog.transfer.upgrade.format1.model import OldLog
+from everlog.transfer.upgrade.format1.places import LineReader
 from everlog.transfer.upgrade.format1.segments import SegmentsLog
 from everlog.transfer.upgrade.format1.sqlite import SqliteLog
 from everlog.transfer.upgrade.preflight import Checked, check
@@ -278,32 +282,39 @@ def _carry_day_files(files: Files, draft: Path, old: JsonlLog, checked: Checked,
     """Write every line again into the file that it was in, and give it the position that it had."""
     from everlog.stores.jsonl import carried as writing
 
-    seen, fresh = BytesSurvey(), {}
-    for place, slot in zip(old.places, carried(old, checked), strict=True):
-        seen.take(slot)
-        if isinstance(slot, (Packed, Purged)):
-            fresh[place.file, place.at] = slot
-        if seen.head % 1000 == 0:
-            progress(seen.head)
     events = writing.make_folder(files, draft, old.identity)
-    moved: dict[tuple[str, int], writing.Placed] = {}
-    by_file: dict[str, list[jsonl1.Place]] = {name: [] for name in old.names}
-    for place in old.places:
-        by_file[place.file].append(place)
-    for name, places in by_file.items():
-        parts, at = [], 0
-        for place in sorted(places, key=lambda each: each.at):
-            text = _new_line(old.text(place), fresh.get((place.file, place.at)))
-            moved[place.file, place.at] = writing.Placed(name, at, len(text) - 1)
-            parts.append(text)
-            at += len(text)
-        _write(files, events / name, b"".join(parts))
+    seen, ends = BytesSurvey(), array("q", [0])
+    # Lines are made in the order of positions, and written in that of the files: only a merge makes them differ.
+    with _appended(files, draft / _LINES) as append:
+        for place, slot in zip(old.places, carried(old, checked), strict=True):
+            seen.take(slot)
+            line = _new_line(old.text(place), slot if isinstance(slot, (Packed, Purged)) else None)
+            append(line)
+            ends.append(ends[-1] + len(line))
+            if seen.head % 1000 == 0:
+                progress(seen.head)
+    made = LineReader(files, draft)
+    starts, at = array("q", bytes(8 * len(old.places))), 0
+    for name in old.names:
+        _write(files, events / name, b"")
+    for name, places in groupby(old.places.in_files(), key=lambda found: found[1].file):
+        at = 0
+        with _appended(files, events / name) as append:
+            for number, _ in places:
+                append(made.read(_LINES, ends[number], ends[number + 1] - ends[number]))
+                starts[number] = at
+                at += ends[number + 1] - ends[number]
     files.fsync_dir(events)
     own = old.origins()
     if own:
         _write(files, draft / "local" / "origin.json", files.read_all(old.path / "local" / "origin.json"))
-    lines = (moved[place.file, place.at] for place in old.places)
+    sizes = map(sub, islice(ends, 1, None), ends)
+    lines = (
+        (writing.Placed(place.file, start, size - 1), made.read(_LINES, end, size - 1))
+        for place, start, end, size in zip(old.places, starts, ends, sizes, strict=False)
+    )
     writing.make_index(files, draft, lines, identity=old.identity, own=own, branch=old.branch)
+    files.unlink(draft / _LINES)
     with closing(wiring.open_store(f"jsonl:{draft}", base=Path(), create=False)) as store:
         return finish(old, store, checked, seen.end(), progress=progress)
 
@@ -333,11 +344,33 @@ def _new_line(text: bytes, slot: Packed | Purged | None) -> bytes:
             return text + b"\n"
 
 
-def _write(files: Files, path: Path, data: bytes) -> None:
+_LINES = "lines"  # a file in the draft: the new lines in the order of positions
+_APPENDED_BYTES = 1024 * 1024
+
+
+@contextmanager
+def _appended(files: Files, path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Write a file piece by piece, and flush it at the end."""
     handle = files.open(path, create=True)
+    held, at = bytearray(), 0
+
+    def append(data: bytes) -> None:
+        nonlocal at
+        held.extend(data)
+        if len(held) >= _APPENDED_BYTES:
+            files.write_all(handle, bytes(held), at=at)
+            at += len(held)
+            held.clear()
+
     try:
         files.truncate(handle, 0)
-        files.write_all(handle, data, at=0)
+        yield append
+        files.write_all(handle, bytes(held), at=at)
         files.fsync(handle)
     finally:
         files.close(handle)
+
+
+def _write(files: Files, path: Path, data: bytes) -> None:
+    with _appended(files, path) as append:
+        append(data)

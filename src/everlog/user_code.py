@@ -13,7 +13,7 @@ from everlog.catalog.builtin import BUILT_IN, NODE
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
-from everlog.errors import InvalidSettings
+from everlog.errors import EverlogError, InvalidSettings, SchemaBroken
 from everlog.files import DiskFiles, Files
 from everlog.log import records
 from everlog.settings import Settings
@@ -28,12 +28,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("everlog")
 
 
-def catalog_of(
-    settings: Settings, folder: Path | None, given: Catalog | None = None, own: Iterable[Program] | None = None
-) -> Catalog:
-    """Return every event type of a log: built in, declared, of the settings, given by the caller, of the programs.
+def catalog_of(settings: Settings, folder: Path | None, given: Catalog | None = None, own: Own = ()) -> Catalog:
+    """Return every event type of a log: built in, declared, of the settings, of the programs, given by the caller."""
+    return types_and_programs(settings, folder, given, own)[0]
 
-    `own` are the user's programs, if they are not only those of the settings.
+
+def types_and_programs(
+    settings: Settings, folder: Path | None, given: Catalog | None = None, own: Own = ()
+) -> tuple[Catalog, list[Program]]:
+    """Return every event type of a log, and the user's programs that it uses: those that the setting `programs`
+    names, and `own`, those that a caller gives.
+
+    One of the setting that cannot be used is reported and left out; the log is still read. One that a caller gives is
+    refused.
     """
     catalog = Catalog()
     catalog.include(BUILT_IN)
@@ -42,28 +49,49 @@ def catalog_of(
         catalog.include(read_types(_text(files, folder / TYPES_FILE), source=str(folder / TYPES_FILE)))
     if settings.catalog:
         catalog.include(_imported(settings.catalog))
-    for program in user_programs(settings.programs) if own is None else own:
-        catalog.include(program.catalog)
+    found = _include_programs(catalog, settings.programs, own) if settings.programs or own else []
     if given is not None:
         catalog.include(given)
     catalog.include_later([info.type for info in NODE.types()], lambda: NODE)
     catalog.include_later(records.TYPES, records.types_of_records)
     for name, types in programs.TYPES.items():
         catalog.include_later(types, partial(_program_catalog, name))
-    return catalog
+    return catalog, found
 
 
-def user_programs(setting: str, given: Own = ()) -> list[Program]:
-    """Return the programs that the setting `programs` names, and those that a caller gives."""
-    if not (setting or given):
-        return []
-    from everlog.programs.registry import own_programs  # imported only when it is needed
+def _include_programs(catalog: Catalog, setting: str, own: Own) -> list[Program]:
+    from everlog.programs.registry import own_programs, usable_programs, with_origin  # only when it is needed
 
-    return own_programs(setting, given)
+    usable, wrong = usable_programs(setting)
+    for word, error in wrong.items():
+        catalog.left_out[word] = error
+    kept = []
+    for word, program in usable.items():
+        try:
+            if taken := catalog.declared_otherwise(program.types):
+                raise SchemaBroken(f"{taken[0]} is declared in {TYPES_FILE}, or in the setting catalog, too")
+            catalog.include(program.types)
+            kept.append(program)
+        except EverlogError as taken_by:
+            clash = InvalidSettings(
+                f"the program {program.name!r} cannot be used",
+                why=taken_by.what,
+                hint=f"take its types out of {TYPES_FILE} and of the setting catalog",
+            )
+            catalog.left_out[word] = with_origin(clash, word)
+            catalog.withdraw(info.type for info in program.types.types())
+    for error in catalog.left_out.values():
+        _logger.warning(
+            "%s, and is left out: %s; %s, or take it out of the setting programs", error.what, error.why, error.hint
+        )
+    found = own_programs(kept, own)
+    for program in found[len(kept) :]:
+        catalog.include(program.types)
+    return found
 
 
 def _program_catalog(name: str) -> Catalog:
-    return programs.load(name).catalog
+    return programs.load(name).types
 
 
 def program_view(name: str) -> type[View] | None:
@@ -91,9 +119,11 @@ def _text(files: Files, path: Path) -> str:
 
 def require_code(setting: str, name: str) -> str:
     """Refuse a setting that cannot be a catalog, views or programs. If the module of a catalog or of views is not
-    found here, return a warning: it may be found elsewhere. Without the module of a program, no command works."""
+    found here, return a warning: it may be found elsewhere. Without a program, nobody can record its types."""
     if setting == "programs":
-        user_programs(name)
+        from everlog.programs.registry import own_programs
+
+        own_programs(name)
         return ""
     try:
         if setting == "catalog":

@@ -35,12 +35,11 @@ from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.store_urls import in_postgres, require_url, shown_url, store_path
 from everlog.stores.contract import Identity, Store
 from everlog.stores.identity import new_identity
-from everlog.transfer import git
 from everlog.transfer.copy import UNFINISHED, Target, put_into_place
 from everlog.trust.ring import KeyRing, wrapped_for
 from everlog.trust.sealing import Sealing
 from everlog.trust.unfinished import note_in
-from everlog.user_code import catalog_of, program_view, showing_view, user_programs, user_views
+from everlog.user_code import program_view, showing_view, types_and_programs, user_views
 
 _logger = logging.getLogger("everlog")
 
@@ -86,10 +85,10 @@ def open(
     if signed:
         settings = msgspec.structs.replace(settings, sign="required")
     beside = _Beside(settings, url, Path())
-    own = user_programs(settings.programs, programs)
+    types, own = types_and_programs(settings, None, catalog, programs)
     return _log(
         _open_store(url, Path(), settings, beside, create=create),
-        catalog_of(settings, None, catalog, own),
+        types,
         own,
         settings,
         actor,
@@ -122,10 +121,10 @@ def open_folder(
 ) -> Log:
     """Return the log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
-    own = user_programs(settings.programs, programs)
+    types, own = types_and_programs(settings, folder, catalog, programs)
     beside = _Beside(settings, settings.store, folder, own=True)
     store = _open_store(settings.store, folder, settings, beside, create=create)
-    return _log(store, catalog_of(settings, folder, catalog, own), own, settings, actor, beside, past_damage)
+    return _log(store, types, own, settings, actor, beside, past_damage)
 
 
 def _open_store(url: str, base: Path, settings: Settings, beside: _Beside, *, create: bool) -> Store:
@@ -174,6 +173,7 @@ def open_store(
         return MemoryStore(identity=identity)
     if url.startswith("jsonl:"):
         from everlog.stores.jsonl.store import JsonlStore
+        from everlog.transfer import git  # it loads what starts processes
 
         path = base / url.removeprefix("jsonl:").removeprefix("//")
         if git.merges_as_text(DiskFiles(), path):
@@ -424,7 +424,7 @@ def _guards(catalog: Catalog, own: Sequence[Program], log: Callable[[], Log]) ->
         if catalog.lends(owned[0]):
             types.update(dict.fromkeys(owned, partial(built_in.load, name)))
     for program in own:
-        types.update({info.type: partial(_same, program) for info in program.catalog.types()})
+        types.update({info.type: partial(_same, program) for info in program.types.types()})
     found: Guards | None = None
 
     def of_type(event_type: str) -> Guard | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import trust
 from benchmarks.sealing import measure
+from benchmarks.signing import measure as signing
 from benchmarks.sync_exchange import exchange
 
 
@@ -32,3 +33,11 @@ def test_the_quick_benchmark_finds_the_differences_of_two_logs(tmp_path: Path) -
     assert len(rows) == 7
     assert [row.name for row in rows.values() if row.met is False] == []
     assert rows["differences by heads: round trips"].value == 2
+
+
+def test_the_benchmark_of_signing_compares_with_an_unsigned_log(tmp_path: Path) -> None:
+    rows = list(signing(trust.Setup(tmp_path, 1, True, lambda text: None)))
+    assert len(rows) == 2 + 8 * 2
+    assert all(row.value > 0 and row.must is not None for row in rows)
+    bytes_ = [row.met for row in rows if row.name.startswith("bytes")]
+    assert bytes_ == [True, True]

@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 
 from everlog.cli.main import main
+from everlog.programs import GROUPS
+
+EVERY = ",".join(GROUPS)
+"""The programs of everlog are on in these tests; tests/cli/programs/test_on.py is about where they are not."""
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -58,7 +62,7 @@ def clean_environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERLOG_", "XDG_"))}
     for name in ("NO_COLOR", "COLUMNS"):
         kept.pop(name, None)
-    return {**kept, "HOME": str(home), "PYTHONPATH": str(SOURCE), "TERM": "xterm"}
+    return {**kept, "HOME": str(home), "PYTHONPATH": str(SOURCE), "TERM": "xterm", "EVERLOG_PROGRAMS": EVERY}
 
 
 @pytest.fixture
@@ -70,6 +74,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith(("EVERLOG_", "XDG_")) or name in ("NO_COLOR", "COLUMNS"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("EVERLOG_PROGRAMS", EVERY)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

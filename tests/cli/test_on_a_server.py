@@ -40,6 +40,9 @@ def test_events_are_appended_and_shown(run: Run, server: Served) -> None:
     assert [row[0] for row in run("tail", "--no-follow", "-n", "1").rows] == ["2"]
     page = run("log", "--after", "0", "--limit", "1", "--json")
     assert ([one["position"] for one in page.data], page.next["at_head"]) == ([1], False)
+    assert run("log", "--after", page.next["cursor"], "--wait", "30", "--json").data[0]["position"] == 2
+    assert run("log", "--after", "2", "--wait", "0.1", "--json").data == []
+    assert [row[0] for row in run("tail", "--no-follow", "--after", "1").rows] == ["2"]
     assert run("show", made["id"][-8:], "--json").data["payload"]["text"] == "hello"
     assert run("show", "#2", "--json").data["position"] == 2
     assert server.log.head() == 2

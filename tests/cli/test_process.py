@@ -112,6 +112,13 @@ def test_help_loads_nothing_heavy(place: Path, arguments: list[str]) -> None:
     assert among(imported(place, *arguments), HEAVY) == set()
 
 
+def test_help_beside_programs_that_are_on_reads_the_settings_and_no_more(notes: Run, place: Path) -> None:
+    found = imported(place, "--help")
+    assert "everlog.settings" in found
+    assert among(found, ("everlog.catalog", "everlog.log", "everlog.cli.output", "everlog.programs.command")) == set()
+    assert among(imported(place, "log"), ("everlog.transfer.git",)) == set()
+
+
 def test_a_piped_log_loads_neither_rich_nor_asyncio(notes: Run, place: Path) -> None:
     assert among(imported(place, "log"), ("rich", "asyncio")) == set()
 

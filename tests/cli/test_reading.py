@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,8 @@ def test_a_filter_of_the_wrong_shape_is_refused(notes: Run) -> None:
     ["--since", "soon"],
     ["--limit", "5"],
     ["--after", "0", "-n", "5"],
+    ["--wait", "1"],
+    ["--after", "0", "--wait", "1", "--to-end"],
     ["--reverse", "--to-end"],
     ["-n", "0"],
     ["--after", "0", "--limit", "0"],
@@ -126,6 +129,34 @@ def test_a_piped_page_tells_the_next_cursor_on_stderr(notes: Run) -> None:
     found = notes("log", "--after", "0", "--limit", "2")
     assert positions(found.rows) == [1, 2]
     assert "there is more; next: everlog log --after 2@" in found.err
+
+
+def test_a_page_waits_until_something_arrives_or_the_time_is_over(notes: Run, place: Path) -> None:
+    for wait in ("0", "0.2"):
+        began = time.monotonic()
+        found = notes("log", "--after", "5", "--wait", wait, "--json")
+        assert (found.data, found.next["at_head"]) == ([], True)
+        assert time.monotonic() - began >= float(wait)
+    cursor = found.next["cursor"]
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "everlog", "log", "--after", cursor, "-s", "note/9", "--wait", "60", "--json"],
+        cwd=place,
+        env=clean_environment(place),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for stream in ("note/1", "note/9"):  # one that it does not wait for, and one that it does
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(timeout=1)
+            notes("append", "note.added", "-s", stream, "text=live")
+        page = json.loads(waiting.communicate(timeout=30)[0])
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert [one["position"] for one in page["data"]] == [7]
+    assert page["next"]["cursor"].startswith("7@")
+    assert notes("log", "--after", "0", "--wait", "60", "--json").next["at_head"] is True  # not if there is something
 
 
 def test_a_page_over_rare_events_moves_on(notes: Run) -> None:
@@ -192,7 +223,16 @@ def test_tail_without_following_is_the_last_10(notes: Run) -> None:
     assert notes("tail", "--no-follow", "-n", "0").out == ""
 
 
-@pytest.mark.parametrize("command", [["tail", "-n", "1"], ["log", "-f", "-n", "1"], ["log", "-f", "--after", "4"]])
+def test_tail_starts_after_a_cursor(notes: Run) -> None:
+    assert positions(notes("tail", "--no-follow", "--after", "3").rows) == [4, 5]
+    assert positions(notes("tail", "--no-follow", "--after", "0", "-s", "note/2").rows) == [5]
+    assert notes("tail", "--after", "3", "-n", "1").code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tail", "-n", "1"], ["log", "-f", "-n", "1"], ["log", "-f", "--after", "4"], ["tail", "--after", "4"]],
+)
 def test_a_follower_gets_what_another_process_appends(notes: Run, place: Path, command: list[str]) -> None:
     follower = subprocess.Popen(
         [sys.executable, "-m", "everlog", *command, "--json"],

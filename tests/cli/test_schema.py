@@ -31,6 +31,25 @@ def test_adding_a_type_again_does_no_harm_and_otherwise_is_refused(log: Run) -> 
     assert Path(".everlog/types.toml").read_text() == before
 
 
+def test_a_type_is_declared_as_its_events_are_and_an_append_must_fit_from_then_on(log: Run) -> None:
+    lines = [
+        {"event_type": "shop.visited", "payload": {"n": 1, "tags": ["a", None], "by": "ada"}},
+        {"event_type": "shop.visited", "payload": {"n": 2.5, "tags": []}},
+    ]
+    Path("map.toml").write_text(
+        'type = "{event_type}"\nstream = "shop/1"\n[payload]\nn = "payload.n"\n'
+        'tags = "payload.tags"\nby = "payload.by"\n'
+    )
+    Path("visits.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert log("schema", "learn", "shop.visited").code == 4
+    assert log("import", "visits.jsonl", "--mapping", "map.toml").code == 0
+    learned = log("schema", "learn", "shop.visited", "--json").data
+    assert learned["fields"] == {"n": "float", "tags": "list[str?]", "by": "str?"}
+    assert log("append", "shop.visited", "-s", "shop/1", "n=3", "tags=[]").code == 0
+    assert log("append", "shop.visited", "-s", "shop/1", "n=x", "tags=[]").code == 3
+    assert log("schema", "learn", "shop.visited").code == 2
+
+
 @pytest.mark.parametrize(
     "arguments", [["a.b", "x"], ["a.b", "x:"], ["a.b", "x:integr"], ["a b", "x:int"], ["a.b", "x:int", "x:int"]]
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from tests.cli.conftest import Run
 
 from everlog.cli.help import TOPICS
-from everlog.cli.main import COMMANDS
+from everlog.cli.main import COMMANDS, cli
 from everlog.errors import EXIT_CODES
 from everlog.settings import Settings
 
@@ -136,6 +138,13 @@ def test_a_lost_log_is_not_replaced_by_an_empty_one(everlog: Run, place: Path, s
     assert everlog("log").code == 0
 
 
+def test_help_prints_what_is_added_for_agents(everlog: Run, place: Path) -> None:
+    printed = everlog("help", "agents").out
+    everlog("init", "--agents-md")
+    assert printed.strip() in (place / "AGENTS.md").read_text()
+    assert "everlog append TYPE -s KIND/ID" in printed
+
+
 def test_the_block_for_agents_is_added_once_and_keeps_what_was_there(everlog: Run, place: Path) -> None:
     (place / "AGENTS.md").write_text("# Mine\n")
     assert "AGENTS.md" in everlog("init", "--agents-md", "--json").data["files"]
@@ -208,10 +217,51 @@ def test_every_schema_command_has_an_example(everlog: Run, name: str) -> None:
 
 
 def test_the_table_of_commands_says_what_each_command_says(everlog: Run) -> None:
-    shown = everlog("--help").out
+    shown = " ".join(everlog("help", "--all").out.split())
     for name, (_, _, short) in COMMANDS.items():
-        assert short in shown
+        assert f" {name} {short.partition(':')[0].rstrip('.')}" in shown
         assert everlog(name, "--help").code == 0
+    assert everlog("help", "--all", "append").code == 2
+
+
+THIRTY = (
+    "init append log tail show state diff why errors purge export import copy backup restore upgrade verify doctor"
+    " repair schema.add schema.list schema.check views.list views.get views.rebuild views.audit config.show"
+    " config.set serve help"
+)
+
+
+def test_the_first_page_has_the_commands_that_a_user_meets_first(everlog: Run) -> None:
+    context = click.Context(cli)
+    lines = everlog("--help").out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    rows = [line.split() for line in lines if line.startswith("  ") and "-V" not in line]
+    shown = [f"{name}.{word}" for name, words, *_ in rows if "|" in words for word in words.split("|")]
+    shown += [name for name, words, *_ in rows if "|" not in words]
+    there = [one for one in THIRTY.split() if one.partition(".")[0] in COMMANDS]  # the others do not exist yet
+    assert sorted(shown) == sorted(there)
+    for one in there:
+        name, _, word = one.partition(".")
+        command = cli.get_command(context, name)
+        assert not word or (isinstance(command, click.Group) and word in command.commands)
+
+
+def test_help_all_lists_every_word(everlog: Run) -> None:
+    from tests.visible.world import commands
+
+    listed: dict[str, str] = {}
+    for line in everlog("help", "--all").out.splitlines():
+        if found := re.match(r"  ([a-z-]+)  ", line):
+            name = found[1]
+            listed[name] = line
+        elif line.startswith("   ") and listed:
+            listed[name] += line
+    for one in filter(None, commands()):
+        group, _, rest = one.partition(" ")
+        word = rest.partition(" ")[0]
+        assert not word or re.search(rf"(?<![\w-]){word}[,.]", listed[group]), one
+        assert group in listed
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -67,11 +67,7 @@ class Image:
 
     def cut(self) -> None:
         """The power goes: every call on it fails from now on."""
-        directory = os.open(self.place, os.O_RDONLY)
-        try:
-            fcntl.ioctl(directory, _SHUTDOWN, struct.pack("I", _WITHOUT_THE_JOURNAL))
-        finally:
-            os.close(directory)
+        cut_power(self.place)
 
     def restart(self) -> None:
         """The power is back; nobody may have a file open there. The journal is replayed, as after a real cut."""
@@ -82,6 +78,15 @@ class Image:
     def _mount(self) -> None:
         _run("mount", "-t", self._kind, "-o", "loop", str(self.file), str(self.place))
         self._mounted = True
+
+
+def cut_power(place: Path) -> None:
+    """Cut the power of the file system that is mounted at a place."""
+    directory = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.ioctl(directory, _SHUTDOWN, struct.pack("I", _WITHOUT_THE_JOURNAL))
+    finally:
+        os.close(directory)
 
 
 def _run(*command: str) -> None:

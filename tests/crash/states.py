@@ -31,7 +31,7 @@ class Depth:
     extended_of: int = 8  # and one of so many is appended to, or finished, afterwards
 
 
-SHALLOW = Depth(Effort(exhaustive_max=64, samples=16, tears_max=8), Effort(4, 1, 1), 36, 36, 1)
+SHALLOW = Depth(Effort(exhaustive_max=16, samples=6, tears_max=4), Effort(4, 1, 1), 36, 36, 1)
 NORMAL = Depth(Effort(exhaustive_max=512, samples=120, tears_max=40), Effort(8, 4, 2), 1050, 250, 4)
 
 

@@ -241,6 +241,20 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+def test_every_page_is_two_clicks_from_the_index(pages: dict[str, Page]) -> None:
+    reached = {"docs/README.md"}
+    for _ in range(2):
+        reached |= {name for start in reached & set(pages) for name in links_of(pages[start])}
+    assert [name for name in pages if name.startswith("docs/") and name not in reached] == []
+
+
+def links_of(page: Page) -> Iterator[str]:
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s#]+)", page.prose):
+        path = (page.path.parent / target).resolve()
+        if path.is_relative_to(ROOT):
+            yield str(path.relative_to(ROOT))
+
+
 @pytest.fixture(scope="session")
 def sources() -> str:
     return "\n".join(

@@ -50,16 +50,19 @@ def test_a_module_without_a_program_is_a_wrong_setting(shed: Path) -> None:
         refused = run(shed, "config", "set", "programs", module, "--json")
         assert (refused.returncode, json.loads(refused.stderr)["error"]["code"]) == (2, "invalid_settings")
         assert run(shed, "log", "--json").returncode == 0
-    refused = run(shed, "log", "--json", EVERLOG_PROGRAMS="json")
-    assert json.loads(refused.stderr)["error"]["code"] == "invalid_settings"
-    assert "cannot be loaded: No module named" in run(shed, "--help", EVERLOG_PROGRAMS="no_such_module").stdout
+    left_out = run(shed, "log", "--json", EVERLOG_PROGRAMS="json")
+    assert (left_out.returncode, json.loads(left_out.stdout)["data"]) == (0, [])
+    assert "'json' has no program, and is left out" in json.loads(left_out.stdout)["warnings"][0]
+    shown = " ".join(run(shed, "--help", EVERLOG_PROGRAMS="no_such_module").stdout.split())
+    assert "cannot be loaded: it is no installed plugin" in shown
 
 
 def test_help_lists_the_program_and_its_operations(shed: Path) -> None:
     assert run(shed, "init").returncode == 0
-    assert "Your programs" not in run(shed, "--help").stdout
+    assert "Programs:" not in run(shed, "--help").stdout
     run(shed, "config", "set", "programs", "shed")
-    line = "shed  Tools that are lent."
+    line = "Programs: shed"
+    assert "shed  Tools that are lent." in run(shed, "help", "--all").stdout
     assert line in run(shed, "--help").stdout
     assert line in run(shed, "help").stdout
     assert line in run(shed.parent, "-C", str(shed), "--help", PYTHONPATH=f"{ROOT / 'src'}:{shed}").stdout
@@ -71,6 +74,7 @@ def test_help_lists_the_program_and_its_operations(shed: Path) -> None:
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**clean_environment(folder), "EVERLOG_ACTOR": "user:ada"}
     environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}:{folder}"
+    del environment["EVERLOG_PROGRAMS"]
     environment |= more
     return subprocess.run(
         [sys.executable, "-m", "everlog", *arguments],

@@ -70,3 +70,11 @@ SHOP.include(read_types(DECLARED))
 SHOP.event("order.placed")(Ordered)
 SHOP.event("parcel.moved", version=2)(Moved)
 SHOP.upcaster("parcel.moved", from_version=1)(name_the_lane)
+
+
+def asking() -> Catalog:
+    """The same catalog, for a lake that sets types aside that are not in it."""
+    found = Catalog()
+    found.include(SHOP)
+    found.contracts["*"] = "ask"
+    return found

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_reported_with_its_exit_code(spark: SparkSession, everl
     everlog("append", "note.added", "-s", "note/9", "text=more")
     broken = everlog("pipeline", "run", "--lake", "elsewhere", "--json")
     assert (broken.code, broken.error["code"]) == (8, "damaged")
-    assert broken.error["hint"] == "everlog pipeline run --rebuild events"
+    assert broken.error["hint"] == "everlog pipeline verify --heal"
     mended = everlog("pipeline", "run", "--lake", "elsewhere", "--rebuild", "events", "--json").data
     assert mended["tables"]["events"] == 4
 

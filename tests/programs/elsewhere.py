@@ -9,4 +9,4 @@ from everlog.stores.memory import MemoryStore
 
 def lawless(program: str, *, actor: str) -> Log:
     """Return a log that knows the types of a program, and has no guard."""
-    return Log(MemoryStore(), programs.load(program).catalog, actor=actor)
+    return Log(MemoryStore(), programs.load(program).types, actor=actor)

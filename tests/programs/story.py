@@ -12,6 +12,9 @@ wp spec 025-log The-log
 wp create WP01 First --subtask one --gate ci
 wp create WP02 Second --depends-on WP01 --depends-on WP09
 wp depend WP02 --on WP01
+wp claim WP01 --minutes 5
+wp renew WP01 --minutes 50
+wp release WP01
 wp move WP01 doing
 wp subtask WP01 1
 wp gate WP01 lint
@@ -25,6 +28,9 @@ issue label {door} bug
 issue unlabel {door} bug
 issue link {door} blocks {lamp}
 issue unlink {door} blocks {lamp}
+issue claim {lamp} --minutes 5
+issue renew {lamp} --minutes 50
+issue release {lamp}
 issue close {door} --reason oiled
 issue reopen {door}
 issue delete {door} --force --confirm delete_{door}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ ENDS = {"source": {"uid": ONE, "short_id": "hrac"}, "target": {"uid": TWO, "shor
 LOOP = {"source": ENDS["source"], "target": ENDS["source"]}
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 PROD = "acme/shop/prod"
+TOMORROW = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def agent(what: str, payload: dict[str, Any] | None = None, actor: str = "user:ada", name: str = "c1") -> Try:
@@ -102,6 +104,8 @@ HISTORIES: dict[str, list[tuple[Try, Try]]] = {
         (issue("reopened", {}, new_id()), issue("reopened")),
         (issue("soft_deleted", {}, new_id()), issue("soft_deleted")),
         (issue("restored", {}, new_id()), issue("restored")),
+        (issue("claimed", {"until": "2020-01-01T00:00:00Z"}), issue("claimed", {"until": TOMORROW})),
+        (issue("released", {"holder": "user:bob"}), issue("released", {"holder": "user:ada"})),
         (
             issue("purged", {"uid": ONE, "short_id": "hrac"}, kind="issue-tombstone"),
             issue("commented", {"body": "still here"}),
@@ -125,6 +129,8 @@ HISTORIES: dict[str, list[tuple[Try, Try]]] = {
             package("GateResultChanged", {"gate_id": "lint", "new_status": "passed"}),
             package("GateResultChanged", {"gate_id": "ci", "new_status": "failed"}),
         ),
+        (package("WPClaimed", {"until": "2020-01-01T00:00:00Z"}), package("WPClaimed", {"until": TOMORROW})),
+        (package("WPReleased", {"holder": "user:bob"}), package("WPReleased", {"holder": "user:ada"})),
         (package("WPStatusChanged", {"new_status": "done"}), package("WPStatusChanged", {"new_status": "doing"})),
         (
             package("WPStatusChanged", {"old_status": "done", "new_status": "for_review"}),

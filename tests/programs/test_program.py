@@ -37,7 +37,7 @@ def judge(state: bool, payload: Switched, actor: str) -> None:
         raise RuleRefused("it is so already", rule="a switch changes something", tried="switch", allowed=[], hint="-")
 
 
-LAMPS = Program(name="lamps", catalog=CATALOG, guard=guard_of_stream("lamp", is_on, judge))
+LAMPS = Program(name="lamps", types=CATALOG, rules=guard_of_stream("lamp", is_on, judge))
 
 
 def test_a_command_and_a_payload_belong_to_the_program_that_lists_them() -> None:

@@ -65,10 +65,10 @@ class Take(Command[dict[str, Any]], frozen=True, kw_only=True):
 PROGRAM = Program(
     name="parking",
     group="parking",
-    catalog=CATALOG,
+    types=CATALOG,
     views=(Spots,),
     commands=(Take,),
-    guard=guard_of_stream("spot", cars, one_car),
+    rules=guard_of_stream("spot", cars, one_car),
 )
 
 
@@ -109,7 +109,7 @@ def test_the_catalog_may_be_given_as_well_and_a_program_twice() -> None:
 
 
 def named(name: str, group: str) -> Program:
-    return Program(name=name, group=group, catalog=everlog.Catalog())
+    return Program(name=name, group=group, types=everlog.Catalog())
 
 
 @pytest.mark.parametrize(

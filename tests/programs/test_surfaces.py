@@ -184,6 +184,10 @@ FIRST = {
     "control volume attach acme/shop/prod data --mount": ["volume detach acme/shop/prod data"],
     "issue restore": [],
     "issue reopen": ["close hrac"],
+    "wp renew": ["claim WP03 --actor agent:builder"],
+    "wp release": ["claim WP03 --actor agent:builder"],
+    "issue renew": ["claim hrac --actor agent:builder"],
+    "issue release": ["claim hrac --actor agent:builder"],
 }
 MADE_BEFORE = (
     *("control org create", "control app create", "control environment create"),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import rule
+from tests.support.examples import examples
 
 from everlog.stores.contract import Store
 from everlog.stores.sqlite import check, claims, insert, queries, scan, tail
@@ -71,8 +71,8 @@ class TwoHandlesMachine(SmallPagesMachine):
 
 
 TestSqliteMachine: Any = SqliteMachine.TestCase
-TestSqliteMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestSqliteMachine.settings = examples(15, full=30, steps=25)
 TestSmallPagesMachine: Any = SmallPagesMachine.TestCase
-TestSmallPagesMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSmallPagesMachine.settings = examples(20, full=60, steps=30)
 TestTwoHandlesMachine: Any = TwoHandlesMachine.TestCase
-TestTwoHandlesMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTwoHandlesMachine.settings = examples(40, full=60, steps=40)

@@ -29,6 +29,7 @@ from everlog.log.log import Log
 from everlog.pipeline.session.failures import CarriedError
 from everlog.pipeline.source.source import SourceOptions
 from everlog.pipeline.source.stream import EverlogStream
+from everlog.stores.contract import CanBeOlder, Indexed
 from everlog.transfer.exporting import Export, Format
 from everlog.transfer.import_pass import Source
 from everlog.transfer.importing import Imported, import_files
@@ -66,7 +67,50 @@ def ids(log: Log) -> list[str]:
     return [str(recorded.event.id) for recorded in log.read()]
 
 
+def missing(log: Log) -> int:
+    assert isinstance(log.stored, CanBeOlder)
+    return log.stored.missing_own_events()
+
+
 # ---- one history
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
+def test_until_the_next_write_a_log_whose_lock_file_stayed_counts_what_is_missing(kind: str, tmp_path: Path) -> None:
+    place, backup = Place(kind, tmp_path), tmp_path / "backup"
+    with closing(place.open()) as log:
+        say(log, "shared")
+    shutil.copytree(place.folder, backup)
+    with closing(place.open()) as log:
+        for _ in range(2):
+            say(log, "lost")
+        assert missing(log) == 0
+    shutil.copytree(backup, place.folder, ignore=shutil.ignore_patterns("*lock"), dirs_exist_ok=True)
+    with closing(place.open()) as log, closing(place.open()) as other:
+        assert (missing(log), missing(other)) == (2, 2)
+        say(other, "more")
+        assert (missing(log), missing(other)) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_the_first_request_of_a_copy_is_answered_by_the_handles_that_were_open(
+    kind: str, rebuilt: bool, tmp_path: Path
+) -> None:
+    """The copy takes a new origin with it, which the other handles have not heard of."""
+    place = Place(kind, tmp_path)
+    with closing(place.open()) as log:
+        say(log, "before")
+    place.back_up("cp -r")
+    place.put_back("cp -r")
+    with closing(place.open()) as log, closing(place.open()) as other, closing(place.open()) as third:
+        asked: dict[str, Any] = {"stream": "thing/1", "payload": {"value": "asked"}, "key": "k"}
+        answers = [log.append("thing.said", **asked).event.id]
+        if rebuilt and isinstance(other.stored, Indexed):
+            other.stored.rebuild_index()
+        answers += [each.append("thing.said", **asked).event.id for each in (other, log, third)]
+        assert len(set(answers)) == 1
+        assert len(ids(third)) == 2
 
 
 def test_a_log_that_was_put_back_continues_under_a_new_origin_and_takes_in_what_was_lost(place: Place) -> None:

@@ -59,8 +59,12 @@ def check(
     of the power cuts, crash again during recovery and append; `effort` bounds that second level. Nothing happens to a
     disk after its second crash, so each such disk is recovered once, and judged for every set of promises that it is
     found with. `first_only` stops at the first violation.
+
+    What a store finds depends on what a reader sees of the disk, and on nothing else. So where no second crash
+    follows, each disk as a reader sees it is recovered and extended once, however many crashes lead to it.
     """
     report = Report()
+    remembered = _Remembered(recover, append)
     everything = list(states)
     cuts = [index for index, state in enumerate(everything) if state.killed is None]
     deeper = set(random.Random(effort.seed).sample(cuts, min(nested_max, len(cuts))))
@@ -72,21 +76,61 @@ def check(
         report.states += 1
         files = state.files()
         since = len(files.trace)
-        found = known[state.key] = _recover_twice(recover, files)
-        if not _judge(found, state, report) or (append and not _extend(recover, append, files, found, state, report)):
+        crashes_again = state.killed is not None or index in deeper
+        found = known[state.key] = _recover_twice(remembered, files, for_good=not crashes_again)
+        if not _judge(found, state, report):
             continue
-        if state.killed is None and index not in deeper:
+        if append:
+            number = max((*state.tried, 0)) + 1
+            if not _extend(remembered, files, found, number, state, report, for_good=not crashes_again):
+                continue
+        if not crashes_again:
             continue
-        for again in power_cuts(files, effort=effort, since=since, acked=state.acked, tried=state.tried):
-            disk = again.key
+        for nested in power_cuts(files, effort=effort, since=since, acked=state.acked, tried=state.tried):
+            disk = nested.key
             # The same disk with the same promises has been judged, wherever it came from.
-            if (disk, again.acked) not in seen:
-                seen.add((disk, again.acked))
+            if (disk, nested.acked) not in seen:
+                seen.add((disk, nested.acked))
                 report.nested += 1
                 if disk not in known:
-                    known[disk] = _recover_twice(recover, again.files())
-                _judge(known[disk], again, report, f"{state.label}, then ")
+                    known[disk] = _recover_twice(remembered, nested.files(), for_good=True)
+                _judge(known[disk], nested, report, f"{state.label}, then ")
     return report
+
+
+class _Remembered:
+    """What `recover` and `append` find, by the disk as a reader sees it.
+
+    With `for_good`, nobody crashes afterwards, and what is known of such a disk is not done again: nothing happens on
+    this one.
+    """
+
+    def __init__(self, recover: Recover, append: Append | None) -> None:
+        self._recover = recover
+        self._append = append
+        self._found: dict[object, list[int]] = {}
+        self._extended: dict[object, list[int]] = {}
+
+    def recover(self, files: RecordingFiles, *, for_good: bool) -> list[int]:
+        disk = _as_seen(files)
+        if not (for_good and disk in self._found):
+            self._found[disk] = list(self._recover(files))
+        return self._found[disk]
+
+    def extend(self, files: RecordingFiles, number: int, *, for_good: bool) -> list[int]:
+        """Append a number, and return what is found then."""
+        assert self._append is not None
+        disk = (_as_seen(files), number)
+        if not (for_good and disk in self._extended):
+            files.tried(number)
+            self._append(files, number)
+            files.acked(number)
+            self._extended[disk] = self.recover(files, for_good=for_good)
+        return self._extended[disk]
+
+
+def _as_seen(files: RecordingFiles) -> object:
+    return frozenset(files.visible().items()), frozenset(files.dirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +141,15 @@ class _Found:
     again: list[int] | str
 
 
-def _recover_twice(recover: Recover, files: RecordingFiles) -> _Found:
+def _recover_twice(remembered: _Remembered, files: RecordingFiles, *, for_good: bool) -> _Found:
     try:
-        numbers = list(recover(files))
+        numbers = remembered.recover(files, for_good=False)
     except Exception as error:
         return _Found(repr(error), "")
     for number in numbers:
         files.acked(number)  # served: from here on a reader relies on it
     try:
-        return _Found(numbers, list(recover(files)))
+        return _Found(numbers, remembered.recover(files, for_good=for_good))
     except Exception as error:
         return _Found(numbers, repr(error))
 
@@ -137,14 +181,17 @@ def _judge(recovered: _Found, state: CrashState, report: Report, before: str = "
 
 
 def _extend(
-    recover: Recover, append: Append, files: RecordingFiles, found: _Found, state: CrashState, report: Report
+    remembered: _Remembered,
+    files: RecordingFiles,
+    found: _Found,
+    number: int,
+    state: CrashState,
+    report: Report,
+    *,
+    for_good: bool,
 ) -> bool:
-    number = max((*state.tried, 0)) + 1
-    files.tried(number)
     try:
-        append(files, number)
-        files.acked(number)
-        after = list(recover(files))
+        after = remembered.extend(files, number, for_good=for_good)
     except Exception as error:
         report.violations.append(Violation("append failed", state.label, repr(error)))
         return False

@@ -6,11 +6,11 @@ import random
 import shutil
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -19,18 +19,20 @@ from tests.support.postgres_schemas import Schemas
 from tests.trust.signing import Author
 
 from everlog.application.sync.forgets import follow_pending
-from everlog.application.trust.forget import finish_interrupted, forget
+from everlog.application.trust.forget import finish_interrupted, follow, forget, status
 from everlog.application.trust.owned_bytes import Owned
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.personal import Personal
+from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event, Purged
+from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Conflict, NotFound
 from everlog.log.admit.branches import branch_here
 from everlog.log.admit.quarantine import held_rows
 from everlog.log.forgotten import forgets_in
 from everlog.log.log import Log
-from everlog.log.records import PURGED, events_listed
+from everlog.log.records import FORGOTTEN, PURGED, TYPES, events_listed
 from everlog.log.write import prepare
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
@@ -38,7 +40,7 @@ from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, decode, encode
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing, wrapped_for
-from everlog.trust.sealing import Sealing
+from everlog.trust.sealing import Sealing, key_id_of
 from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Branch, Limit, Rights
 from everlog.trust.verdicts import Verdicts
@@ -56,6 +58,7 @@ OPS = (
 )
 ROUNDS_MAX = 8
 ADMIN = key(1).public.origin
+PERSONS = ("p/0", "p/1", "p/2")
 REMOVERS = ("user:n0", "user:n1")
 """Only what they purge and forget is followed, as with the admins of a community. The second one may be revoked."""
 
@@ -175,14 +178,18 @@ class Stopped(Exception):
 class History:
     """Nodes that write, exchange, fail and recover as a seed says."""
 
-    def __init__(self, seed: int, folder: Path, schemas: Schemas | None = None) -> None:
-        """With `schemas`, one node in every third history is in PostgreSQL."""
+    def __init__(
+        self, seed: int, folder: Path, schemas: Schemas | None = None, *, stores: Sequence[str] = ()
+    ) -> None:
+        """With `schemas`, one node in every third history is in PostgreSQL. `stores` are those of a test."""
         self.chance = random.Random(seed)
         self.folder = folder
         self.log_id = new_log_id()
         self.seen: Counter[str] = Counter()
         count = self.chance.randint(3, 5)
         self.stores = [self.chance.choice(STORES) for _ in range(count)]
+        if stores:
+            self.stores, count = list(stores), len(stores)
         self.postgres, self._schemas = "", schemas
         if schemas is not None and seed % 3 == 0:
             self.stores[self.chance.randrange(count)] = "postgresql"
@@ -191,8 +198,6 @@ class History:
         self.nodes = [self.open(place) for place in range(count)]
         self.sides = [0] * count
         self.backups: set[int] = set()
-        self.revoked: set[str] = set()
-        self.trusted: set[str] = set()  # by their origins, members that nobody revokes
         self.written = 0
 
     def open(self, place: int) -> Node:
@@ -257,7 +262,7 @@ class History:
     def do_person(self, place: int) -> None:
         """Something is noted of a person; sometimes as before the field was declared personal."""
         self.written += 1
-        payload = {"person": f"p/{self.chance.randrange(3)}", "text": f"about somebody, {self.written}"}
+        payload = {"person": self.chance.choice(PERSONS), "text": f"about somebody, {self.written}"}
         with ExitStack() as stack:
             if self.chance.random() < 0.4:
                 stack.enter_context(patch.object(prepare, "_seal", lambda *given: None))
@@ -266,13 +271,9 @@ class History:
             )
 
     def do_forget(self, place: int) -> None:
-        """One of the first two nodes forgets somebody. If it is the second one, nobody revokes it from then on: what
-        others have destroyed with a record that does not count stays destroyed there, and only there."""
-        log, subject = self.nodes[place % 2].log, f"p/{self.chance.randrange(3)}"
-        if log.identity.origin not in self.revoked:
-            self.trusted.add(log.identity.origin)
-            with suppress(NotFound):
-                forget(log, subject, owned=Owned())
+        """One of the first two nodes forgets somebody. The second one may be revoked afterwards, or before."""
+        with suppress(NotFound):
+            forget(self.nodes[place % 2].log, self.chance.choice(PERSONS), owned=Owned())
 
     def do_rogue_purge(self, place: int) -> None:
         """A member whose purges nobody follows purges all the same, revoked or not. What it made is elsewhere."""
@@ -394,12 +395,11 @@ class History:
         admin = self.nodes[0].log
         if admin.identity.origin != ADMIN or self.chance.random() < 0.5:
             return
-        trusted = {self.nodes[0].log.identity.origin, ADMIN, *self.trusted}
+        trusted = {ADMIN}
         ends = {origin: head.end for origin, head in self.nodes[0].heads().origins.items() if origin not in trusted}
         if ends:
             origin = self.chance.choice(sorted(ends))
             upto = max(0, ends[origin] - self.chance.choice((0, 0, 1)))
-            self.revoked.add(origin)
             admin.append("member.revoked", stream="member/1", payload={"origin": origin, "upto": upto})
 
     def do_fork(self, place: int) -> None:
@@ -481,16 +481,23 @@ class History:
             if all(proven_equal(heads[0], one) and not one.lacks_keys for one in heads) and not heads[0].lacks_keys:
                 return
 
-    def purge_what_was_lost(self) -> bool:
-        """What some nodes removed with a record that does not count is purged with one that does; False if there is
-        nothing."""
-        streams = {stream for node in self.nodes for stream in node_lost(node).values()}
-        for stream in sorted(streams):
-            self.nodes[0].log.purge(stream, reason="others have lost it")
+    def remove_what_was_lost(self) -> bool:
+        """What some nodes removed with a record that does not count, the admin removes with one that does; False if
+        there is nothing."""
+        admin, found = self.nodes[0].log, [node_lost(node) for node in self.nodes]
+        for stream in sorted({stream for lost in found for stream in lost.purged.values()}):
+            admin.purge(stream, reason="others have lost it")
             self.seen["purged what was lost"] += 1
-        if streams:
+        if any(lost.forgotten for lost in found):
+            self.seen["forgot what was lost"] += 1
+            for record in [one.record for one in status(admin) if not one.counts]:
+                follow(admin, record, owned=Owned())
+            for person in PERSONS:
+                with suppress(NotFound):
+                    forget(admin, person, owned=Owned())
+        if any(found):
             self.sync_all()
-        return bool(streams)
+        return any(found)
 
     def require_agreement(self, *, nothing_lost: bool = False) -> None:
         """All nodes agree. One that removed something with a record that does not count lacks that, and nothing else;
@@ -498,16 +505,16 @@ class History:
         when an admin has purged it again."""
         first = self.nodes[0]
         forks, everything = counting(first)[0], set().union(*(counting(node)[1] for node in self.nodes))
-        if not nothing_lost and any(node_lost(node).keys() - everything for node in self.nodes):
+        if not nothing_lost and any(node_lost(node).purged.keys() - everything for node in self.nodes):
             self.seen["lost everywhere"] += 1
             return
-        digests: dict[frozenset[str], tuple[str, ...]] = {}
+        digests: dict[Lost, tuple[str, ...]] = {}
         for place, node in enumerate(self.nodes):
             where = f"{self.stores[place]} {place}"
             assert proven_equal(first.heads(), node.heads()), f"heads of {where}"
-            lost = frozenset(node_lost(node))
+            lost = node_lost(node)
             assert not (nothing_lost and lost), f"{where} still lacks {lost}"
-            assert counting(node) == (forks, everything - lost), f"verdicts of {where}"
+            assert counting(node) == (forks, everything - lost.purged.keys()), f"verdicts of {where}"
             found = tuple(node.log.view(view).digest() for view in VIEWS)
             expected = digests.setdefault(lost, found)
             wrong = [view.name for view, one, other in zip(VIEWS, found, expected, strict=True) if one != other]
@@ -516,20 +523,43 @@ class History:
             assert report.ok, (where, report.problems)
 
 
-def node_lost(node: Node) -> dict[str, str]:
-    """Return the events that count and are gone on a node though no record that counts lists them, with streams."""
+class Lost(NamedTuple):
+    """What is gone on a node though no record that counts lists it."""
+
+    purged: dict[EventId, str]  # events that count, with streams
+    forgotten: frozenset[str]  # events that count without their payloads, and keys
+
+    def __bool__(self) -> bool:
+        return bool(self.purged or self.forgotten)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.purged), self.forgotten))
+
+
+def node_lost(node: Node) -> Lost:
     log, verdicts = node.log, node.log.verdicts()
-    records = [one.event for one in log.counted(log.stored.read(Query(types=frozenset((PURGED,)))))]
+    records = [one.event for one in log.counted(log.stored.read(Query(types=frozenset(TYPES))))]
     allowed = log.writer.write(lambda write: [one for one in records if log.writer.may_remove(write, one)])
-    listed = {place for record in allowed for place in events_listed(record)}
+    listed = {(record.type, *place) for record in allowed for place in events_listed(record)}
     streams = {purge.reserved: purge.stream for purge in log.stored.purges()}
-    return {
+    purged = {
         slot.id: streams[slot.reserved]
         for slot in log.stored.slots()
         if isinstance(slot, Purged)
-        and (slot.origin, slot.origin_seq, slot.hash) not in listed
+        and (PURGED, slot.origin, slot.origin_seq, slot.hash) not in listed
         and counts(slot, verdicts)
     }
+    here = [one.event for one in log.counted(log.stored.read())]
+    bare = {
+        event.id
+        for event in here
+        if not event.salt
+        and (FORGOTTEN, event.origin, event.origin_seq, header_hash(header_bytes(event))) not in listed
+    }
+    needed = {key_id_of(value) for event in here if event.type == "person.noted" for value in event.payload.values()}
+    ring = log.sealing.ring if log.sealing is not None else None
+    gone = needed & (frozenset() if ring is None else ring.destroyed)
+    return Lost(purged, frozenset({*bare, *(gone - {key for one in allowed for key in one.payload.get("keys", ())})}))
 
 
 def counts(slot: Purged, verdicts: Verdicts) -> bool:

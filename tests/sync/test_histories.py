@@ -33,7 +33,7 @@ def run(seed: int, folder: Path, schemas: Schemas | None) -> Counter[str]:
     try:
         history.run(STEPS)
         history.require_agreement()
-        if history.purge_what_was_lost():
+        if history.remove_what_was_lost():
             history.require_agreement(nothing_lost=True)
     except BaseException:
         print(f"history {seed}: {history.stores} {dict(history.seen)}")

@@ -98,7 +98,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             stated = error.stderr.decode().strip() if error.stderr else str(error)
             pytest.skip(f"this machine makes no network namespaces: {stated}")
-        made.everlog(0, "init", "--signed")
+        made.everlog(0, "init", "--signed", "--program", "community")
         yield made
     finally:
         for name in NAMES:

@@ -6,20 +6,24 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
-from tests.application.trust.forgetting import CATALOG, OPEN, SEALED, STAYS, Emails, files_with, register
+from tests.application.trust.forgetting import BEFORE, CATALOG, OPEN, SEALED, STAYS, Emails, files_with, register
 from tests.support.http_nodes import reachable, sync
 from tests.support.nodes import STORES, close, new_log_id, open_node
 
 import everlog
 from everlog.application.sync.forgets import follow_pending
 from everlog.application.sync.peers import add_peer, may_have_keys
-from everlog.application.trust.forget import forget, pending, status
+from everlog.application.trust.forget import finish, follow, forget, pending, status
 from everlog.application.trust.owned_bytes import Owned
+from everlog.catalog.personal import Personal
+from everlog.errors import InvalidSettings
 from everlog.log.log import Log
 from everlog.log.write import prepare
+from everlog.sync import subject_keys
 from everlog.sync.exchange import KEYS, Node
 from everlog.sync.wire import Keys, decode, encode
 from everlog.testing.signing import key
@@ -37,9 +41,11 @@ class Shops:
         self.store, self.folder, self.log_id = store, folder, new_log_id()
         self.nodes: list[Node] = []
 
-    def open(self, number: int, *, knows: tuple[int, ...] = (1, 2, 3), **more: Any) -> Node:
+    def open(
+        self, number: int, *, knows: tuple[int, ...] = (1, 2, 3), types: everlog.Catalog = CATALOG, **more: Any
+    ) -> Node:
         catalog, own = everlog.Catalog(), key(number)
-        catalog.include(CATALOG)
+        catalog.include(types)
         sealing = Sealing(partial(KeyRing, self.folder / f"ring{number}", node_keys=[own]))
         made = open_node(
             self.store,
@@ -69,7 +75,8 @@ def with_rules(log: Log, *, follow: bool = True) -> Node:
 
 @pytest.fixture(params=STORES)
 def shops(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shops]:
-    made = Shops(request.param, tmp_path)
+    made = Shops(request.param, tmp_path / "shops")  # a test puts a backup beside it
+    made.folder.mkdir()
     yield made
     close(made.nodes)
 
@@ -144,6 +151,158 @@ def test_a_wrong_key_is_not_taken_whoever_sends_it(shops: Shops) -> None:
     assert ring(other).key(key_id) is None
     assert other.sync_with(one.answer).equal
     assert emails(other) == [SEALED]
+
+
+def send_as(shops: Shops, one: Node, other: Node, person: str) -> None:
+    """Send the key of c/1 to the other node as the one of another person: every member has it."""
+    ((key_id, secret),) = ring(one).keys_of(["c/1"]).values()
+    forger = KeyRing(None, node_keys=[key(3)])
+    forger._add([Travelling(key_id, person, secret)])
+    box = forger.sealed_for(key(2).public, [key_id])
+    other.answer(KEYS, encode(Keys(community_id=other.log_id, box=box)))
+
+
+def record_again(shops: Shops, one: Node, *persons: str) -> Node:
+    """Have a member record an envelope of c/1 for others: its program does not know that the field is personal."""
+    envelope = next(found.event.payload["email"] for found in one.log.stored.read())
+    replaying = shops.open(3, types=BEFORE)
+    for person in persons:
+        register(replaying.log, person, envelope)
+    return replaying
+
+
+def test_a_key_is_not_taken_for_a_person_whom_no_envelope_is_about(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(lambda name, body: one.answer(name, body) if name != KEYS else _nothing(one)).equal
+    send_as(shops, one, other, "c/2")
+    assert ring(other).ids_of("c/2") == []
+    assert other.sync_with(one.answer).equal
+    assert emails(other) == [SEALED]
+
+
+def test_an_envelope_that_is_recorded_again_does_not_keep_a_key_away(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    other.sync_with(record_again(shops, one, *(f"c/{number}" for number in range(9, 15))).answer)
+    assert SEALED not in emails(other)
+    other.sync_with(one.answer)
+    assert emails(other) == [SEALED] * 7
+
+
+def test_nothing_is_sealed_with_a_key_that_came(shops: Shops) -> None:
+    """Whose it is cannot be proved: an envelope can be recorded again for another person, and the key be sent so."""
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    other.sync_with(record_again(shops, one, "c/2").answer)
+    send_as(shops, one, other, "c/2")
+    assert ring(other).ids_of("c/2") == ring(one).ids_of("c/1")  # it was taken
+    register(other.log, "c/2", STAYS)
+    assert emails(other) == [SEALED, STAYS]
+    for _ in range(2):
+        other.sync_with(one.answer)
+    forget(one.log, "c/1", owned=Owned())
+    for _ in range(2):
+        other.sync_with(one.answer)
+    for node in (one, other):
+        assert sorted(emails(node)) == ["[sealed]", "[sealed]", STAYS]
+
+
+def test_who_made_a_key_does_not_destroy_it_for_a_person_whose_name_was_put_on_it(shops: Shops) -> None:
+    one = shops.open(1)
+    register(one.log, "c/1", SEALED)
+    one.sync_with(record_again(shops, one, "c/2").answer)
+    register(one.log, "c/2", STAYS)
+    forget(one.log, "c/2", owned=Owned())
+    assert emails(one) == [SEALED, SEALED, "[sealed]"]
+    forget(one.log, "c/1", owned=Owned())
+    assert emails(one) == ["[sealed]"] * 3
+
+
+@pytest.mark.parametrize("forgets", [0, 1, 2])
+def test_a_forget_destroys_the_keys_that_each_node_made_and_got(shops: Shops, forgets: int) -> None:
+    nodes = [shops.open(1), shops.open(2), shops.open(3)]
+    for node in nodes:
+        nodes[0].sync_with(node.answer)
+        register(node.log, "c/1", SEALED)
+        register(node.log, "c/2", STAYS)
+
+    def sync_all() -> None:
+        for _ in range(3):
+            for node in nodes[1:]:
+                node.sync_with(nodes[0].answer)
+
+    sync_all()
+    assert len({key_id for node in nodes for key_id in ring(node).ids_of("c/1")}) == 3
+    for node in nodes:
+        assert len(ring(node).ids_of("c/1")) == 3
+        assert emails(node) == [SEALED, STAYS] * 3
+        node.log.view(Emails).catch_up()
+        assert node.log.view(Emails).get("customer/1").state == {"email": SEALED}
+    (receipt,) = forget(nodes[forgets].log, "c/1", owned=Owned())
+    assert len(receipt.forget.keys) == 3
+    sync_all()
+    for node in nodes:
+        assert ring(node).held(receipt.forget.keys) == ring(node).ids_of("c/1") == []
+        assert emails(node) == ["[sealed]", STAYS] * 3
+        node.log.view(Emails).catch_up()
+        assert node.log.view(Emails).get("customer/1").state == {"email": "[sealed]"}
+        assert node.log.view(Emails).get("customer/2").state == {"email": STAYS}
+        assert (node.log.verify().ok, pending(node.log)) == (True, [])
+    if shops.store != "memory":
+        assert files_with(shops.folder, SEALED) == []
+
+
+class Older(msgspec.Struct):
+    customer: str
+    email: Annotated[str, Personal(of="customer")]
+
+
+class Newer(msgspec.Struct):
+    person: str
+    email: Annotated[str, Personal(of="person")]
+
+
+def versions(*, newer: bool, declares_older: bool = True) -> everlog.Catalog:
+    found = everlog.Catalog()
+    if declares_older:
+        found.event("customer.registered")(Older)
+    if newer:
+        found.event("customer.registered", version=2)(Newer)
+        found.upcaster("customer.registered", from_version=1)(
+            lambda old: {"person": "user:" + old["customer"], "email": old["email"]}
+        )
+    return found
+
+
+@pytest.mark.parametrize("declares_older", [True, False])
+@pytest.mark.parametrize("name", ["c/1", "user:c/1"])
+def test_the_keys_of_older_versions_reach_a_newer_program(shops: Shops, declares_older: bool, name: str) -> None:
+    """A key is that of the person as the event named them when it was recorded, whatever an upcaster makes of it."""
+    one = shops.open(1, types=versions(newer=False))
+    other = shops.open(2, types=versions(newer=True, declares_older=declares_older))
+    register(one.log, "c/1", SEALED)
+    register(one.log, "c/2", STAYS)
+    other.sync_with(one.answer)
+    assert emails(other) == [SEALED, STAYS]
+    forget(other.log, name, owned=Owned())
+    for _ in range(2):
+        other.sync_with(one.answer)
+    assert emails(one) == emails(other) == ["[sealed]", STAYS]
+
+
+def test_keys_that_nobody_has_do_not_keep_others_away(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject_keys, "KEYS_MAX", 3)
+    one, other, member = shops.open(1), shops.open(2), shops.open(3, types=BEFORE)
+    for number in range(4):
+        register(member.log, "c/9", f"sealed:1:{number:-<22}:AAAA")
+    register(one.log, "c/1", SEALED)
+    other.sync_with(member.answer)
+    for _ in range(200):
+        other.sync_with(one.answer)
+        if SEALED in emails(other):
+            return
+    pytest.fail("the key was never asked for")
 
 
 def test_a_node_follows_a_forget_and_the_status_lists_it(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,3 +458,28 @@ def test_the_record_of_a_stranger_makes_nobody_forget(shops: Shops) -> None:
     stranger.log.append("subject.forgotten", stream="log/forgets", payload=payload)
     stranger.sync_with(one.answer)
     assert emails(one) == [SEALED]
+
+
+def test_a_node_without_one_of_its_programs_follows_when_it_has_it(
+    shops: Shops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = shops.open(1), shops.open(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)
+        register(one.log, "c/1", OPEN)
+    other.sync_with(one.answer)
+    other.log.catalog.left_out["shed"] = InvalidSettings("the program 'shed' cannot be loaded", hint="install it")
+    forget(one.log, "c/1", owned=Owned())
+    assert other.sync_with(one.answer).equal
+    (asked,) = pending(other.log)
+    assert emails(other) == [OPEN]
+    with pytest.raises(InvalidSettings, match="'shed' cannot be loaded"):
+        follow(other.log, asked.record, owned=Owned())
+    with pytest.raises(InvalidSettings, match="'shed' cannot be loaded"):
+        forget(other.log, "c/1", owned=Owned())
+    with pytest.raises(InvalidSettings, match="'shed' cannot be loaded"):
+        finish(other.log, owned=Owned())
+    other.log.catalog.left_out.clear()
+    follow_pending(other.log, Owned)
+    assert not pending(other.log)
+    assert emails(other) == ["erased"]

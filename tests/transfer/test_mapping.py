@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import Any
 
 import pytest
@@ -94,3 +96,51 @@ def test_without_a_payload_every_column_is_in_it_as_text() -> None:
     mapping = RowMapping(type="row.read", stream="row/{a}")
     (row,) = rows(lambda size, at: b"\xef\xbb\xbfa,b,c\n1,,x\n"[at : at + size], mapping)
     assert mapping.foreign(row.value).payload == {"a": "1", "c": "x"}
+
+
+SHIPPED = """\
+type = "order.{event.kind}"
+stream = "order/{order.number}"
+actor = "user:{by}"
+occurred_at = "{at}"
+id = "{key}"
+[payload]
+sku = "order.lines.0.sku"
+total = "order.total:float"
+whole = "order"
+"""
+
+
+def test_an_object_becomes_an_event_made_of_its_paths() -> None:
+    log = a_log()
+    order = {"number": 17, "total": "12.50", "lines": [{"sku": "a-1"}]}
+    lines = [
+        {"event": {"kind": "shipped"}, "order": order, "by": "ada", "at": "2026-11-01T10:00:00Z"},
+        {"event.kind": "paid", "order": {"number": "18", "total": 3}},
+    ]
+    found = imported(log, "".join(json.dumps(line) + "\n" for line in lines).encode(), SHIPPED)
+    assert (found.new, found.shapes) == (2, {"json": 2})
+    first, second = (recorded.event for recorded in log.read())
+    assert (first.type, first.stream, first.actor) == ("order.shipped", "order/17", "user:ada")
+    assert first.payload == {"sku": "a-1", "total": 12.5, "whole": order}
+    assert (second.type, second.stream, second.payload["total"]) == ("order.paid", "order/18", 3.0)
+    packed = imported(a_log(), gzip.compress(json.dumps(lines).encode()), SHIPPED)
+    assert packed.digest == found.digest, "a packed array of the same objects"
+
+
+def test_new_ids_replace_those_of_a_mapped_object_too() -> None:
+    line = json.dumps({"event": {"kind": "shipped"}, "order": {"number": 1}, "key": "no-ulid"}).encode()
+    with pytest.raises(BadFile, match="--new-ids"):
+        imported(a_log(), line, SHIPPED)
+    log = a_log()
+    options = Options(mapping=read_mapping(SHIPPED, source="orders.toml"), new_ids=True)
+    assert import_files(log, [source(line)], options).new_ids == 1
+    assert next(iter(log.read())).event.tags == {"was.id": "no-ulid"}
+
+
+@pytest.mark.parametrize("data", [b'{"kind": 1}\n{"kind": 2}\n', b"a,b\n1,2\n"])
+def test_a_mapping_that_matches_nothing_is_an_error_even_if_bad_lines_are_set_aside(data: bytes) -> None:
+    kept: list[bytes] = []
+    with pytest.raises(BadFile, match="the mapping matches none of"):
+        imported(a_log(), data, SHIPPED, set_aside=kept.extend)
+    assert kept == []

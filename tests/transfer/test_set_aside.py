@@ -215,3 +215,22 @@ def log_of(data: bytes) -> Log:
     log = a_log()
     set_aside(log, data)
     return log
+
+
+def test_lines_of_one_unknown_shape_are_one_problem_and_each_is_set_aside() -> None:
+    odd = [{"what": number, "when": "now"} for number in range(5_000)]
+    data = text(note(1, {"text": "x"}), *odd, {"alone": 1}, *odd[:3])
+    result, kept = set_aside(a_log(), data)
+    assert (result.new, result.set_aside, len(kept)) == (1, 5_004, 5_004)
+    assert [problem.partition(":")[2].partition(";")[0] for problem in result.problems] == [
+        "2 and 5,002 more lines: it is of no known shape",
+        "5002: it is of no known shape",
+    ]
+    # One object over many lines is one line that is wrong.
+    document = json.dumps({"what": {"in": 1}, "when": [2]}, indent=2).encode()
+    result, _ = set_aside(a_log(), document)
+    assert result.problems == ["file:1: it is of no known shape; its fields are what, when"], (
+        "one object of many lines"
+    )
+    with pytest.raises(BadFile, match="5,004 lines are wrong"):
+        imported(a_log(), data)

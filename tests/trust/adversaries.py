@@ -11,6 +11,7 @@ EXCHANGE = "tests/sync/test_exchange.py::"
 HEADS = "tests/trust/test_false_heads.py::"
 HERE = "tests/trust/test_adversaries.py::"
 HTTP = "tests/sync/carriers/test_http.py::"
+PAYLOADS = "tests/sync/test_hostile_payloads.py::"
 PURGES = "tests/sync/test_purges.py::"
 REQUESTS = "tests/sync/carriers/test_http_signatures.py::"
 SIGNED = "tests/sync/test_signed.py::"
@@ -112,6 +113,10 @@ TABLE: dict[str, list[str]] = {
         PURGES + "test_who_passes_a_stub_on_cannot_have_it_take_the_id_of_another_event",
         COMMUNITY + "test_only_the_purges_of_admins_are_followed",
         COMMUNITY + "test_only_admins_state_that_a_payload_was_erased",
+    ],
+    "made-up payloads": [
+        PAYLOADS + "test_what_a_member_makes_up_harms_nobody",
+        PAYLOADS + "test_acts_that_an_admin_makes_up_harm_nobody",
     ],
     "hostile clocks": [
         "a_clock_far_ahead",

@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from tests.crash.power_cuts import cut_power
+
 _EVENTS = frozenset(("os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"))
 _CALLS = ("pwrite", "fsync", "fdatasync")
 
@@ -32,12 +34,13 @@ class Victims:
             [sys.executable, "-m", "tests.upgrade.victims"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def upgrade(self, url: str, base: Path, *, kill_at: int = 0) -> int:
-        """Upgrade in a process of its own. Return how many steps that took, or -1 if it was killed at its step."""
+    def upgrade(self, url: str, base: Path, *, kill_at: int = 0, cut: Path | None = None) -> int:
+        """Upgrade in a process of its own. Return how many steps that took, or -1 if it was killed at its step. With
+        `cut`, the power of the file system that is mounted there goes first."""
         to, answers = self._process.stdin, self._process.stdout
         assert to is not None
         assert answers is not None
-        to.write(json.dumps({"url": url, "base": str(base), "step": kill_at}) + "\n")
+        to.write(json.dumps({"url": url, "base": str(base), "step": kill_at, "cut": str(cut or "")}) + "\n")
         to.flush()
         return int(answers.readline())
 
@@ -46,9 +49,10 @@ class Victims:
 
 
 class _Steps:
-    def __init__(self, kill_at: int) -> None:
+    def __init__(self, kill_at: int, cut: str) -> None:
         self.made = 0
         self._kill_at = kill_at
+        self._cut = cut
 
     def watch(self) -> None:
         """Count from now on, for as long as this process lives."""
@@ -79,6 +83,8 @@ class _Steps:
     def _step(self) -> None:
         self.made += 1
         if self.made == self._kill_at:
+            if self._cut:
+                cut_power(Path(self._cut))
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -92,7 +98,7 @@ def main(lines: IO[str]) -> None:
         asked = json.loads(line)
         child = os.fork()
         if not child:
-            steps = _Steps(asked["step"])
+            steps = _Steps(asked["step"], asked["cut"])
             steps.watch()
             upgrade(asked["url"], base=Path(asked["base"]))
             sys.stdout.write(f"{steps.made}\n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.views.conftest import ALL, ByActor, Causal, Said
+from tests.views.conftest import ALL, ByActor, Causal, Picky, Said
 
 from everlog.core.differences import differences, leaves, same, value_at
 from everlog.core.event import Event, Position
@@ -20,7 +20,7 @@ from everlog.core.text import parse_path, path_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.testing.builders import Chain
-from everlog.views.as_of import Lamport, Version, cut, state_at, states_at, why
+from everlog.views.as_of import Lamport, Version, cut, of_key, state_at, states_at, why
 from everlog.views.builtin import Fields, merged
 from everlog.views.fold import fold_all
 from everlog.views.view import View
@@ -335,3 +335,10 @@ def test_a_moment_in_utc_and_one_elsewhere_are_the_same_moment(log: Log) -> None
 
     elsewhere = record.received_at.astimezone(timezone(timedelta(hours=5)))
     assert cut(log, elsewhere).upto == cut(log, record.received_at.astimezone(UTC)).upto == 0
+
+
+def test_an_event_whose_key_cannot_be_determined_concerns_every_key(log: Log) -> None:
+    say(log, {"key": "a"})
+    say(log, {"key": "b"})
+    say(log, "no key")
+    assert [recorded.position for recorded in of_key(log, Picky(), "a", log.read())] == [1, 3]

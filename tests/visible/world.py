@@ -93,6 +93,7 @@ class World:
             "HOME": str(self._home),
             "XDG_CONFIG_HOME": str(self._home / "config"),
             "XDG_STATE_HOME": str(self._home / "state"),
+            "EVERLOG_PROGRAMS": "agent,community,control,issue,wp",
             "LOGNAME": "ada",
             "TERM": "xterm",
             "TZ": "UTC",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -200,7 +201,7 @@ def import_options(
     new_ids: bool = False,
     unsigned: bool = False,
 ) -> Options:
-    """Return how files are read; with a mapping, a file in the directory, they are CSV."""
+    """Return how files are read; a mapping is a file in the directory."""
     return Options(
         namespace,
         keep_unknown_types=keep_unknown_types,
@@ -226,13 +227,7 @@ def import_from(
 
     With `set_aside`, bad lines are written to that file, and the others are recorded.
     """
-    # An existing file may be from an earlier run of the same command: its content decides.
-    aside = output_file(set_aside, replace=True) if set_aside is not None else None
-
-    def write_aside(lines: Iterator[bytes]) -> None:
-        assert aside is not None
-        _write_aside(aside, lines)
-
+    aside = aside_writer(set_aside) if set_aside is not None else None
     with _opened(directory, names, read_stdin) as sources:
         size = sum(source.size for source in sources)
         with progress(passes(options, dry_run=dry_run) * size) as show:
@@ -241,9 +236,15 @@ def import_from(
                 sources,
                 options,
                 dry_run=dry_run,
-                set_aside=write_aside if aside is not None else None,
+                set_aside=aside,
                 progress=show,
             )
+
+
+def aside_writer(path: Path) -> Callable[[Iterator[bytes]], None]:
+    """Return what writes the lines that are set aside to a file. What prevents it is reported at once."""
+    # An existing file may be from an earlier run of the same command: its content decides.
+    return partial(_write_aside, output_file(path, replace=True))
 
 
 def _mapping(directory: Path, name: str) -> RowMapping:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from everlog.catalog.left_out import LeftOut
 from everlog.catalog.merging import refuse_other_merge
 from everlog.catalog.models import (
     CheckAll,
@@ -82,12 +83,14 @@ class Catalog:
         self.personal: dict[str, Mapping[str, Personal]] = {}  # of types that were used: the fields that are sealed
         self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, once an old event was read
         self._types_of_models: dict[type[Any], str] = {}  # a cache of `type_of_model`
+        self.contracts: dict[str, str] = {}  # what the lake does with types that are not here: see declared.py
         self._later: dict[str, Callable[[], Catalog]] = {}
         self._lent: set[str] = set()
+        self.left_out = LeftOut()
 
     def __reduce__(self) -> tuple[Any, ...]:
         models = {name: {at: packed(name, model) for at, model in of.items()} for name, of in self._models.items()}
-        return _arrived, (models, self._upcasters, list(self._rules.values()), self._merges)
+        return _arrived, (models, self._upcasters, list(self._rules.values()), self._merges, self.contracts)
 
     @classmethod
     def reading(
@@ -189,6 +192,7 @@ class Catalog:
             self._upcasters.setdefault(event_type, {}).update(upcasters)
         self._rules.update(other._rules)
         self._merges.update(other._merges)
+        self.contracts.update(other.contracts)
         self.ruled |= other.ruled
         self._lent |= other._lent
 
@@ -206,6 +210,18 @@ class Catalog:
             self._as_it_is.pop(name, None)
         self._lent.update(names)
         return True
+
+    def declared_otherwise(self, other: Catalog) -> list[str]:
+        """Return the types that another catalog has, too, with other models."""
+        return [name for name, models in other._models.items() if self._models.get(name, models) != models]
+
+    def withdraw(self, types: Iterable[str]) -> None:
+        """Forget these types, none of which was used yet: a program that is left out has rules for them."""
+        for event_type in types:
+            for part in (self._models, self._latest, self._upcasters, self._merges):
+                part.pop(event_type, None)
+            self._rules = {key: rule for key, rule in self._rules.items() if rule.type != event_type}
+            self.ruled.discard(event_type)
 
     def latest(self, event_type: str) -> int:
         """Return the latest version of a type."""
@@ -352,6 +368,12 @@ class Catalog:
                     found.setdefault(event_type, {}).update(self._model(event_type, version).personal)
         return found
 
+    def personal_in(self, event_type: str, version: int) -> Mapping[str, Personal]:
+        """Return the personal fields of one version of a type; nothing if that version is not declared."""
+        self._load_all()
+        model = self._models.get(event_type, {}).get(version)
+        return {} if model is None or not has_personal(model) else self._model(event_type, version).personal
+
     def _opened(self, event: Event) -> Event:
         payload = self.opened(event.type, event.payload)
         return event if payload is event.payload else msgspec.structs.replace(event, payload=payload)
@@ -374,6 +396,10 @@ class Catalog:
 
     def knows(self, event_type: str) -> bool:
         return event_type in self._latest or event_type in self._later
+
+    def contract(self, event_type: str) -> str:
+        """Return what the lake does with a type that is not in this catalog: evolve, freeze or ask."""
+        return self.contracts.get(event_type) or self.contracts.get("*", "evolve")
 
     def type_of_model(self, model: type[Any]) -> str:
         """Return the event type whose latest model is this class."""
@@ -495,13 +521,7 @@ class Catalog:
             return self._loaded(event_type)
         require_shape("type", event_type)
         meant = did_you_mean(event_type, {*self._latest, *self._later})
-        raise UnknownType(
-            f"the event type {event_type} is not known",
-            why="a log accepts only the event types in its catalog",
-            hint=f"{meant} " * bool(meant)
-            + f"see everlog schema list, or add it: everlog schema add {event_type} name:type …",
-            type=event_type,
-        )
+        raise self.left_out.unknown_type(event_type, meant)
 
     def _info(self, event_type: str) -> TypeInfo:
         version = self._latest[event_type]
@@ -564,6 +584,7 @@ def _arrived(
     upcasters: dict[str, dict[int, Upcaster]],
     rules: list[Transitions],
     merges: dict[str, str],
+    contracts: dict[str, str],
 ) -> Catalog:
     """Return the catalog that `Catalog.__reduce__` pickled."""
     catalog = Catalog()
@@ -574,4 +595,5 @@ def _arrived(
     catalog._rules.update({(rule.kind, rule.type): rule for rule in rules})
     catalog.ruled.update(rule.type for rule in rules)
     catalog._merges.update(merges)
+    catalog.contracts.update(contracts)
     return catalog

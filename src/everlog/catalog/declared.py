@@ -10,6 +10,10 @@
     fields = { item = "str" }
     merge = "union"
 
+    [contracts]                          # of types that are not declared: what the lake does with their payloads
+    "shop.visited" = "freeze"            # a new shape is set aside
+    "*" = "ask"                          # all are set aside; without this line, evolve: a new field is a new column
+
 `grammar` defines the words of a field. All problems of a file are reported at once.
 """
 
@@ -19,7 +23,7 @@ import copy
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -51,12 +55,14 @@ class _Type(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     types: dict[str, _Type] = {}
+    contracts: dict[str, Literal["evolve", "freeze", "ask"]] = {}
 
 
 def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
     """Return the catalog of the types that a TOML text declares; `source` names the text in errors."""
     declared = _parse(text, source)
     catalog = Catalog()
+    catalog.contracts.update(declared.contracts)
     problems: list[str] = []
     for event_type, block in declared.types.items():
         _fields(event_type, block.fields, problems)

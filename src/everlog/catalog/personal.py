@@ -19,6 +19,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 import msgspec
 
 SEALED = "sealed:1:"
+KEY_ID_CHARS = 22
 """How a sealed value begins. It is a text, whatever the value was."""
 
 STAND_IN = "[sealed]"

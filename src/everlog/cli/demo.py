@@ -44,7 +44,7 @@ def demo_command(session: Session, store: str, no_spark: bool, spark_only: bool)
       everlog demo
       everlog demo --no-spark
       everlog demo --store postgres
-      everlog demo --dir /tmp/tour
+      everlog demo --dir ../tour
     """
     from everlog.demo.tour import create_demo, demo_folder, require_demo
 

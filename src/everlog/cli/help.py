@@ -11,6 +11,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.errors import EXIT_CODES, codes_of
 
 TOPICS = {
+    "agents": "",
     "exit-codes": "",
     "operations": "",
     "output": """\
@@ -35,6 +36,7 @@ position is a cursor; so is the next cursor of a page, which also names the copy
 
   everlog log --after 0 --limit 100 --json        the first page; .next.cursor is the next cursor
   everlog log --after CURSOR --limit 100 --json   the page after it
+  everlog log --after CURSOR --wait 60 --json     the page after it, when there is something
   everlog log --after CURSOR --to-end             everything up to the head
   everlog log --after CURSOR --follow             everything, and all that follows
 
@@ -66,24 +68,36 @@ be null, with = it has a default. In types.toml a type can also restrict the tra
 
 @click.command("help")
 @click.argument("words", metavar="[TOPIC | COMMAND ...]", nargs=-1)
+@click.option("--all", "whole", is_flag=True, help="List every command, with all options.")
 @common_options
 @pass_session
 @click.pass_context
-def help_command(context: click.Context, session: Session, words: tuple[str, ...]) -> None:
+def help_command(context: click.Context, session: Session, words: tuple[str, ...], whole: bool) -> None:
     """Explain a command or a topic.
 
-    The topics are exit-codes, output, cursors, types and operations.
+    The topics are agents, exit-codes, output, cursors, types and operations.
 
     \b
     Examples:
+      everlog help --all
       everlog help exit-codes
       everlog help schema add
     """
     out = session.out
+    if whole and words:
+        raise click.UsageError("--all lists every command: leave the topic out")
     match words:
+        case () if whole:
+            from everlog.cli.main import cli
+
+            out.line(cli.whole_help(context.find_root()))
         case ():
             out.line(context.find_root().get_help())
             out.line("\nTopics (everlog help TOPIC): " + ", ".join(TOPICS))
+        case ("agents",):
+            from everlog.application.folder.create import AGENTS, AGENTS_MARK
+
+            out.line(AGENTS.replace(f"{AGENTS_MARK}\n", "").rstrip())
         case ("exit-codes",):
             out.line("\n".join(_exit_lines()))
         case ("operations",):

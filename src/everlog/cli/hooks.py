@@ -6,11 +6,12 @@ import time
 
 import click
 
+from everlog.cli.events.records import moment
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
-_COLUMNS = ("name", "url", "types", "kind", "scope", "created_at")
+_COLUMNS = ("name", "url", "types", "kind", "scope", "created_at", "dead_letters")
 
 
 @click.group("hooks")
@@ -63,7 +64,8 @@ def add_command(
 def list_command(session: Session) -> None:
     """List the hooks, without their secrets.
 
-    Columns when piped: name, url, types, kind, scope, created_at.
+    Columns when piped: name, url, types, kind, scope, created_at, dead_letters: how many events a hook could not
+    deliver.
 
     \b
     Example:
@@ -71,8 +73,13 @@ def list_command(session: Session) -> None:
     """
     from everlog.server.hooks.hook import hooks_of
 
-    found = list(hooks_of(session.log()))
-    cells = {"types": lambda hook: ", ".join(hook.types)}
+    log = session.log()
+    found = list(hooks_of(log))
+    cells = {
+        "types": lambda hook: ", ".join(hook.types),
+        "created_at": lambda hook: moment(hook.created_at),
+        "dead_letters": lambda hook: len(hook.group(log).dead_letters()),
+    }
     session.out.answer(Answer.of_many(found, _COLUMNS, cells=cells))
 
 

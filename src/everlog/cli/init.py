@@ -22,11 +22,24 @@ from everlog.cli.session import Session, common_options, pass_session
 @click.option(
     "--signed", is_flag=True, help="Make a key, and sign every event with it. The key is the origin of the log."
 )
+@click.option(
+    "--program",
+    "programs",
+    metavar="NAME",
+    multiple=True,
+    help="Switch a program on: agent, community, control, issue, wp, a plugin or a module; may be repeated.",
+)
 @click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
 @common_options
 @pass_session
 def init_command(
-    session: Session, directory: Path | None, store: str, new: bool, signed: bool, agents_md: bool
+    session: Session,
+    directory: Path | None,
+    store: str,
+    new: bool,
+    signed: bool,
+    programs: tuple[str, ...],
+    agents_md: bool,
 ) -> None:
     """Create a log in DIRECTORY, or in the current directory.
 
@@ -37,6 +50,7 @@ def init_command(
     Examples:
       everlog init
       everlog init services/shop --agents-md
+      everlog init --program wp --program issue
       everlog init --store jsonl:.
     """
     from everlog.application.folder.create import create_log
@@ -49,7 +63,9 @@ def init_command(
             " give --store URL for where the events are stored, or use everlog.open(URL) in Python for a log alone"
         )
     at = (session.directory / (directory or Path())).resolve()
-    created = create_log(at, store=store, new=new, signed=signed, agents_md=agents_md, warn=session.out.warn)
+    created = create_log(
+        at, store=store, new=new, signed=signed, programs=programs, agents_md=agents_md, warn=session.out.warn
+    )
     if session.server:
         session.out.warn(
             f"EVERLOG_URL applies: commands work on {session.server}, not on the log in {created.folder}"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 import click
 
 from everlog._version import __version__
+from everlog.cli.first_page import first_page
 from everlog.cli.session import LazyGroup, Session, actor_option, common_options
 
 # name -> (section, module, what it does)
@@ -30,6 +31,7 @@ COMMANDS = {
     "issue": ("Programs", "programs.issues", "Issues: create, comment, link, close, list, search and more."),
     "control": ("Programs", "programs.controlplane", "A control plane: deploy, desired, audit, follow and more."),
     "wp": ("Programs", "programs.workpackages", "Work packages: create, move, gate, status, board and more."),
+    "program": ("Programs", "programs.own", "Programs on the log: new, list."),
     "log": ("Read", "events.log", "Show events."),
     "tail": ("Read", "events.log", "Show the newest events and wait for more."),
     "show": ("Read", "events.show", "Show one event in full."),
@@ -68,6 +70,7 @@ COMMANDS = {
     "completion": ("Other", "completion", "Print a completion script for a shell."),
     "bench": ("Other", "bench", "Measure everlog against this machine's disk and SQLite."),
 }
+NONE = "(none)"  # of the user's programs can be used
 INTERRUPTED = 130
 NOBODY_READS = 141  # the code that a shell gives to a program that SIGPIPE ended
 
@@ -76,7 +79,7 @@ class NobodyReads(Exception):
     """A BrokenPipeError, hidden from click, which would exit with the code of a failure."""
 
 
-class _Commands(LazyGroup):
+class Commands(LazyGroup):
     """The commands of everlog, and those of the user's own programs."""
 
     modules: ClassVar[Mapping[str, str]] = {name: module for name, (_, module, _) in COMMANDS.items()}
@@ -95,39 +98,64 @@ class _Commands(LazyGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing
         if not known and _own_program(ctx, args[0]) is None:
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+            from everlog.cli.programs.elsewhere import command_elsewhere
+
+            return args[0], command_elsewhere(ctx.find_root().ensure_object(Session), ctx, COMMANDS, args), args[1:]
         return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        about = {name: text for name, (_, _, text) in COMMANDS.items()}
+        groups = _own_groups(ctx.find_root().ensure_object(Session))
+        own = [group if group != NONE else f"{group} {why}" for group, why in groups]
+        formatter.write("\n".join(first_page(about, own)) + "\n")
+
+    def whole_help(self, ctx: click.Context) -> str:
+        """Return what `everlog help --all` prints: every command, with the words that follow it."""
+        formatter = ctx.make_formatter()
+        super().format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in dict.fromkeys(section for section, _, _ in COMMANDS.values()):
             with formatter.section(section):
-                formatter.write_dl([(name, entry[2]) for name, entry in COMMANDS.items() if entry[0] == section])
+                names = [name for name, entry in COMMANDS.items() if entry[0] == section]
+                formatter.write_dl([(name, self._about(ctx, name)) for name in names])
         if own := _own_groups(ctx.find_root().ensure_object(Session)):
-            with formatter.section("Your programs"):
-                formatter.write_dl(own)
+            with formatter.section("Programs that are on here"):
+                formatter.write_dl(
+                    [(group, COMMANDS[group][2] if group in COMMANDS else about) for group, about in own]
+                )
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Example"):
-            formatter.write('  everlog append note.added -s note/1 text="hello" && everlog log\n')
-        formatter.write("\neverlog COMMAND --help has more examples; everlog help lists the topics.\n")
+    def _about(self, ctx: click.Context, name: str) -> str:
+        """Return what a command is for; of a group, also all of its commands, which a list of some would hide."""
+        about = COMMANDS[name][2]
+        command = self.get_command(ctx, name)
+        if not isinstance(command, click.Group):
+            return about
+        return f"{about.partition(':')[0].rstrip('.')}: {', '.join(command.list_commands(ctx))}."
 
 
 def _own_groups(session: Session) -> list[tuple[str, str]]:
-    """Return the groups of the programs that the setting `programs` names. Wrong settings must not end the help."""
+    """Return the words of the programs that are on here. Wrong settings must not end the help."""
     try:
         here = Path.cwd() / session.work_in
     except FileNotFoundError:  # the current directory was removed
         return []
     if not session.url and not any((one / ".everlog").is_dir() for one in (here, *here.parents)):
         return []  # there are no settings to read, and `--help` stays fast
-    from everlog.cli.output import safe
     from everlog.errors import EverlogError
-    from everlog.programs.registry import own_groups
+    from everlog.programs import GROUPS
+    from everlog.programs.here import groups_on
 
     try:
-        return [(safe(group), safe(about)) for group, about in own_groups(here, session.url)]
+        found = groups_on(here, session.url)
     except EverlogError as error:
-        return [("(none)", safe(f"{error.what}: {error.why}"))]
+        found = [(NONE, f"{error.what}: {error.why}")]
+    if all(group in GROUPS for group, _ in found):
+        return found  # words of everlog: there is nothing to escape, and nothing more to load
+    from everlog.cli.output import safe
+
+    return [(safe(group), safe(about)) for group, about in found]
 
 
 def _own_program(ctx: click.Context, name: str) -> click.Command | None:
@@ -138,7 +166,7 @@ def _own_program(ctx: click.Context, name: str) -> click.Command | None:
 
 
 @click.group(
-    cls=_Commands,
+    cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

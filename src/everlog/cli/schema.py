@@ -12,14 +12,14 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.folder.event_types import DescribedType, FieldInfo
+    from everlog.application.folder.event_types import DeclaredType, DescribedType, FieldInfo
 
 
 @click.group("schema", invoke_without_command=True)
 @common_options
 @click.pass_context
 def schema_command(context: click.Context) -> None:
-    """Event types: list, show, export, check, lock, add.
+    """Event types: list, show, export, check, lock, add, learn.
 
     Without a command it prints the JSON Schema (2020-12) of all events.
 
@@ -191,18 +191,40 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
         if name in wanted:
             raise click.UsageError(f"the field {name} is given twice")
         wanted[name] = words.strip()
-    done = declare_type(session.folder(), type, wanted, doc)
-    file = str(done.file)
+    _declared(session, declare_type(session.catalog(), session.folder(), type, wanted, doc))
+
+
+@schema_command.command("learn")
+@click.argument("type")
+@common_options
+@pass_session
+def learn_type(session: Session, type: str) -> None:
+    """Declare an event type in types.toml as its events in this log are.
+
+    It is for types of imported events. A field that was missing or null once may be left out; a time is a text. Check
+    the declaration: from then on, an append must fit it.
+
+    \b
+    Example:
+      everlog schema learn order.placed
+    """
+    from everlog.application.folder.event_types import learn_type
+
+    _declared(session, learn_type(session.log(), session.folder(), type))
+
+
+def _declared(session: Session, done: DeclaredType) -> None:
+    file, type = str(done.file), done.type
     session.out.answer(
         Answer.of_row(
             type,
             {"type": type, "file": file, "made": done.made},
             lines=[f"declared {safe(type)} in {safe(file)}" if done.made else f"{safe(type)} is declared already"],
             row=(type, file, "made" if done.made else "there"),
-            data={"type": type, "fields": wanted, "file": file, "made": done.made},
+            data={"type": type, "fields": done.fields, "file": file, "made": done.made},
         )
     )
-    shown = " ".join(f"{name}=…" for name in wanted)
+    shown = " ".join(f"{name}=…" for name in done.fields)
     session.out.hint(f"next: everlog append {type} -s {type.partition('.')[0]}/1 {shown}".rstrip())
 
 

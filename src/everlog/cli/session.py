@@ -128,7 +128,17 @@ class Session:
                 raise only_local(click.get_current_context().command_path)
             self._show_warnings()
             self._log = self.location.open(past_damage=self.left_out.take if self.past_damage else None)
+            self._require_on(self._log)
         return self._log
+
+    def _require_on(self, log: Log) -> None:
+        """Refuse a command of a program that is not on in this log."""
+        from everlog.programs import GROUPS
+
+        context = click.get_current_context(silent=True)
+        words = context.command_path.split() if context else []
+        if len(words) > 1 and words[1] in GROUPS:
+            self.location.require_on(words[1], log)
 
     def any_log(self) -> AnyLog:
         """Return the log, or the log behind a server: for commands that work on both."""

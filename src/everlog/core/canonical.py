@@ -113,14 +113,20 @@ def parse_json_lines(data: bytes, *, levels_around: int = 0, lines_max: int) -> 
     ends = held.count(b"\n")
     if held[:1] == b"{" and ends < lines_max and held.count(b"}\n{") == ends and b"\\u" not in held:
         try:
-            values: list[Any] = msgspec.json.Decoder().decode_lines(held)
+            values: list[Any] = _decode_shallow_lines(held)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            pass  # one of them is refused below, with a message
+            pass  # they are read one by one, and one of them may be refused, with a message
         else:
-            if len(values) == ends + 1 and _colons(values, -levels_around) == held.count(b":"):
+            # See `parse_json`: of two equal keys one is gone, and its colon is missing in the text of the values.
+            if len(values) == ends + 1 and msgspec.json.encode(values).count(b":") == held.count(b":"):
                 return values
     lines = [line for line in data.split(b"\n") if line.strip()]
     return [parse_json(line, levels_around=levels_around) for line in lines[: lines_max + 1]]
+
+
+_Plain = str | _Int | bool | None
+_Shallow = dict[str, _Plain | list[_Plain] | dict[str, _Plain | list[_Plain] | dict[str, _Plain]]]
+_decode_shallow_lines = msgspec.json.Decoder(_Shallow).decode_lines
 
 
 def _colons(value: Any, depth: int) -> int:

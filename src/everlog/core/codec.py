@@ -64,7 +64,9 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
 def header_bytes(event: Header) -> bytes:
     """Return the bytes that are hashed and signed."""
     if isinstance(event, Event):
-        return encode_header(values_of(event)[:_HEADER_LENGTH])
+        return encode_header(
+            values_of(event, HEADER_FIELDS)
+        )  # and not the path, which takes the hashes of the whole group
     return encode_header(event)
 
 

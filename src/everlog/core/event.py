@@ -153,11 +153,11 @@ for _owner, _name, _getter in (
     setattr(Event, _name, property(_getter, _owner.__dict__[_name].__set__))  # `force_setattr` uses the setter
 
 
-def values_of(event: Event) -> tuple[Any, ...]:
-    """Return the values of `EVENT_FIELDS`, computed where they are not stored."""
+def values_of(event: Event, fields: tuple[str, ...] = EVENT_FIELDS) -> tuple[Any, ...]:
+    """Return the values of `EVENT_FIELDS`, or of the first of them, computed where they are not stored."""
     if event.group is None:
-        return msgspec.structs.astuple(event)[:-1]
-    return tuple([getattr(event, name) for name in EVENT_FIELDS])
+        return msgspec.structs.astuple(event)[: len(fields)]
+    return tuple([getattr(event, name) for name in fields])
 
 
 def whole(event: Event) -> Event:

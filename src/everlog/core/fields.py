@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from everlog.errors import InvalidField, shown
+from everlog.errors import InvalidField
+from everlog.hiding import shown
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}"
 _SHAPES: dict[str, tuple[re.Pattern[str], str]] = {

@@ -27,7 +27,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, NewType, cast
 
-from everlog.errors import IdFromTheFuture, InvalidField, shown
+from everlog.errors import IdFromTheFuture, InvalidField
+from everlog.hiding import shown
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.personal import Personal
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import START, Event, Position, Recorded
 from everlog.core.ids import EventId
@@ -30,7 +32,15 @@ from everlog.log.admit.quarantine import Quarantine, held_events
 from everlog.log.dead_letters import blank_letters
 from everlog.log.forgotten import Forget, count_forgets, forgets_in, put_forget
 from everlog.log.log import Log
-from everlog.log.records import FORGETS, FORGOTTEN, LISTED_MAX, SubjectForgotten, events_listed, listed
+from everlog.log.records import (
+    FORGETS,
+    FORGOTTEN,
+    LISTED_MAX,
+    SubjectForgotten,
+    events_listed,
+    forgotten_in,
+    listed,
+)
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
 from everlog.log.write.refusals import forget_refusals
@@ -53,6 +63,7 @@ class Concerned(msgspec.Struct, frozen=True, kw_only=True):
     events: list[EventId] = []  # with a personal field of theirs
     open: list[EventId] = []  # those of them that have a value which was never sealed
     held: list[tuple[str, int, bytes]] = []  # events that wait and have such a value: origin, number, hash
+    gone: list[tuple[str, int, bytes]] = []  # events whose payload is gone with a record that does not count
     streams: list[str] = []
     values: list[str] = []  # texts to search for afterwards
     follows: str = ""  # the record of another node that asks for it
@@ -79,8 +90,13 @@ def find_subject(log: Log, subject: str) -> Concerned:
             stored, is_open, found = event.payload, False, False
             for name, mark in personal[event.type].items():
                 sealed_with = key_id_of(stored.get(name))
-                if sealed_with not in known and str(shown.get(mark.of, stored.get(mark.of, ""))) != subject:
-                    continue
+                if sealed_with not in known:
+                    own_mark = log.catalog.personal_in(event.type, event.version).get(name, mark)
+                    if subject not in (_named(shown, stored, mark), _named({}, stored, own_mark)):
+                        continue
+                    made_for = None if ring is None else ring.made_for(sealed_with)
+                    if made_for is not None and made_for not in sealed_for(log.catalog, event, name):
+                        continue  # somebody recorded a value of another person once more, as theirs
                 value = shown.get(name, stored.get(name))
                 if value is None or (ring is not None and ring.is_destroyed(sealed_with)):
                     continue
@@ -111,20 +127,26 @@ def find_subject(log: Log, subject: str) -> Concerned:
     )
 
 
-def find_listed(log: Log, record: Recorded) -> Concerned:
-    """Find what the log has of what a record of another node lists. That record does not name the person."""
-    wanted = msgspec.convert(record.event.payload, type=SubjectForgotten)
+def find_listed(log: Log, record: Recorded, followed: Iterable[Event]) -> Concerned:
+    """Find what the log has of what a record of another node lists. That record does not name the person.
+
+    It is also what is gone here if none of the records lists it that others follow.
+    """
+    accounted = {place for one in followed for place in events_listed(one)}
     ring = None if log.sealing is None else log.sealing.ring
     places = {(origin, number): hash for origin, number, hash in events_listed(record.event)}
-    keys, events, open_ones, streams = set(wanted.keys), [], [], dict[str, None]()
+    keys, events, open_ones, streams = set(forgotten_in(record.event).keys), [], [], dict[str, None]()
     values: dict[str, None] = {}
     personal = log.catalog.personal_fields()
     upto = log.head()
-    held = []
+    held, gone = [], list[tuple[str, int, bytes]]()
     waiting = {one.event.id: one.event for one in held_events(log.writer.small_state)}
     for event in (*(one.event for one in log.stored.read(upto=upto)), *waiting.values()):
-        hash = places.get((event.origin, event.origin_seq)) if event.salt else None
+        hash = places.get((event.origin, event.origin_seq))
         is_listed = hash is not None and _place(event)[2] == hash
+        if is_listed and not event.salt:
+            gone += [] if _place(event) in accounted else [_place(event)]
+            is_listed = False
         sealed = [name for name, value in event.payload.items() if key_id_of(value) in keys]
         if not is_listed and not sealed:
             continue
@@ -145,6 +167,7 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
         events=events,
         open=open_ones,
         held=held,
+        gone=gone,
         streams=list(streams),
         values=list(values)[:VALUES_MAX],
         follows=record.event.id,
@@ -158,7 +181,7 @@ def find_unrecorded(log: Log) -> Concerned:
     personal = log.catalog.personal_fields()
     destroyed = log.sealing.ring.destroyed if log.sealing is not None and personal else frozenset[str]()
     records = log.stored.read(Query(types=frozenset((FORGOTTEN,)))) if destroyed else ()
-    keys = destroyed - {str(key) for one in records for key in one.event.payload.get("keys", ())}
+    keys = destroyed - {key for one in records for key in forgotten_in(one.event).keys}
     if not keys:
         return Concerned(subject="")
     upto, events, streams, found = log.head(), [], dict[str, None](), set[str]()
@@ -187,7 +210,7 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
     erasing = [recorded.event for recorded in found if recorded is not None and recorded.event.salt]
     quarantine = Quarantine(write)
     held = [place for place in concerned.held if quarantine.whole(place[0], place[2]) is not None]
-    places = [*map(_place, erasing), *held]
+    places = [*map(_place, erasing), *held, *concerned.gone]
     drafts = [
         Draft(FORGOTTEN, FORGETS, SubjectForgotten([] if part else concerned.keys, erased, concerned.follows), actor)
         for part, erased in enumerate(listed(places))
@@ -203,7 +226,7 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
         mine = slice(part * LISTED_MAX, (part + 1) * LISTED_MAX)
         write.erase([event.id for event in erasing[mine]], by=by)
         for origin, _, hash in places[mine][len(erasing[mine]) :]:
-            quarantine.forget(origin, hash, by)
+            quarantine.forget(origin, hash, by)  # if it waits
     quarantine.save()
     write.scrubs = True  # what is removed beside the events leaves no bytes either
     forget_refusals(write, concerned.streams, byte_forms(concerned.values))
@@ -216,7 +239,7 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
         keys=tuple(concerned.keys),
         streams=tuple(concerned.streams),
         records=tuple(records),
-        erased=len(places),
+        erased=len(erasing) + len(held),
     )
     put_forget(write, forget)
     return forget
@@ -283,6 +306,18 @@ def _opened(log: Log, event: Event) -> dict[str, Any]:
         return log.catalog.upcast(event).payload
     except SchemaBroken:
         return log.catalog.opened(event.type, event.payload)
+
+
+def sealed_for(catalog: Catalog, event: Event, field: str) -> set[str]:
+    """Return whom a value may have been sealed for: the person whom the version of the event itself names, as it is
+    stored. If that version is not declared here, it is any text or number of the payload."""
+    mark = catalog.personal_in(event.type, event.version).get(field)
+    named = event.payload.values() if mark is None else (event.payload.get(mark.of),)
+    return {str(name) for name in named if type(name) in (str, int) and name != "" and not key_id_of(name)}
+
+
+def _named(shown: dict[str, Any], stored: dict[str, Any], mark: Personal) -> str:
+    return str(shown.get(mark.of, stored.get(mark.of, "")))
 
 
 def _gather(value: Any, found: dict[str, None]) -> None:

@@ -79,6 +79,8 @@ T = TypeVar("T")
 
 
 class Log:
+    """An open log: append, read, follow, purge, verify. Any number of threads may share it."""
+
     def __init__(
         self,
         store: Store,
@@ -131,6 +133,7 @@ class Log:
 
     @property
     def identity(self) -> Identity:
+        """The log's id, origin and epoch."""
         return self._store.identity
 
     # ---- appending
@@ -329,6 +332,7 @@ class Log:
         return next(self.read(after=event - 1, upto=event, limit=1), None) if event > 0 else None
 
     def head(self) -> Position:
+        """Return the position of the newest event or purge."""
         return self._store.head()
 
     def subscribe(
@@ -480,6 +484,7 @@ class Log:
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+        """Check every event, the chains, the signatures and the indexes, from the stored bytes."""
         from everlog.log.verify.decisions import decision_problems
 
         report = verify(self._store, upgraded=upgraded_head(self._store), records=True, progress=progress)

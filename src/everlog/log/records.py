@@ -7,12 +7,15 @@ that they mean the same on every node and prove what they allowed.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.personal import KEY_ID_CHARS
 from everlog.core.event import Event
+from everlog.core.fields import require_shape, require_text
+from everlog.errors import InvalidField
 
 PURGED, FORGOTTEN = "stream.purged", "subject.forgotten"
 TYPES = (PURGED, FORGOTTEN)
@@ -51,6 +54,28 @@ def types_of_records() -> Catalog:
     return RECORDS
 
 
+def purged_in(record: Event) -> StreamPurged:
+    """Return what the record of a purge says; of one that is not as this log would write it, nothing: anybody may
+    have signed it."""
+    try:
+        found = msgspec.convert(record.payload, type=StreamPurged)
+        require_shape("stream", found.stream)
+        require_text("reason", found.reason)
+    except (msgspec.ValidationError, InvalidField):
+        return StreamPurged("", "", {})
+    return found
+
+
+def forgotten_in(record: Event) -> SubjectForgotten:
+    """Return what the record of a forget says; of one that is not as this log would write it, nothing."""
+    try:
+        found = msgspec.convert(record.payload, type=SubjectForgotten)
+    except msgspec.ValidationError:
+        return SubjectForgotten([])
+    keys = [key_id for key_id in found.keys if len(key_id) == KEY_ID_CHARS]
+    return found if len(keys) == len(found.keys) else msgspec.structs.replace(found, keys=keys)
+
+
 def listed(events: Iterable[tuple[str, int, bytes]]) -> Iterator[Listed]:
     """Return events, given by origin, number and hash, as the lists of as many records as they need."""
     found: Listed = {}
@@ -66,12 +91,11 @@ def listed(events: Iterable[tuple[str, int, bytes]]) -> Iterator[Listed]:
 
 
 def events_listed(record: Event) -> Iterator[tuple[str, int, bytes]]:
-    """Return the events that a record lists. Of one that is not as this log would write it, nothing."""
-    field = "removed" if record.type == PURGED else "erased"
+    """Return the events that a record lists."""
+    found = purged_in(record).removed if record.type == PURGED else forgotten_in(record).erased
     try:
-        found = msgspec.convert(record.payload.get(field, {}), type=Mapping[str, list[tuple[int, str]]])
         for origin, numbers in found.items():
             for number, hash in numbers:
                 yield origin, number, b64decode(hash)
-    except (msgspec.ValidationError, ValueError):
+    except ValueError:  # what is no hash ends the list
         return

@@ -91,9 +91,17 @@ def run(
     on_step: OnStep = ignore,
 ) -> RunOutcome:
     """Bring a lake up to the head of its log. `rebuild` names tables to derive from the beginning, or all of them."""
+    require_types(log)
     with lake.writing():
         drop_tables(lake, rebuild)  # first: they may be damaged
         return bring_up_to_date(engine, log, url, lake, gold=gold, on_step=on_step)
+
+
+def require_types(log: Log) -> None:
+    """Refuse a run without the types of a program that the settings name."""
+    log.catalog.left_out.require_none(
+        "the lake", "tables of its types would be derived again, as if nobody had declared them"
+    )
 
 
 def run_chosen(
@@ -107,6 +115,7 @@ def run_chosen(
     start_spark: Callable[[str], AbstractContextManager[tuple[Engine, OnStep]]],
 ) -> RunOutcome:
     """Run on the engine that was chosen. `start_spark` is called with the reason, if Spark is needed."""
+    require_types(log)
     begun = None
     why = choice.why
     if choice.engine == LOCAL:
@@ -146,6 +155,7 @@ def bring_up_to_date(
     on_step: OnStep = ignore,
 ) -> RunOutcome:
     """Do what a run does, for a caller that is already writing to the lake."""
+    require_types(log)
     for attempt in range(_ATTEMPTS):
         try:
             with own_errors("bringing the lake up to the log"):
@@ -253,7 +263,7 @@ def require_tables(lake: Lake, names: Collection[str]) -> None:
 def drop_tables(lake: Lake, names: Collection[str]) -> None:
     """Drop tables, so that they are derived again. With the events, all tables are dropped."""
     for table in _chosen(lake, names):
-        if table.path.exists():
+        if table.path.exists() or table.exists():
             lake.drop(table)
 
 

@@ -13,7 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.core.event import Position
@@ -23,8 +26,9 @@ from everlog.files import DiskFiles
 from everlog.log.log import Log
 from everlog.log.read.resets import proof_at
 from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.lake.bucket import is_remote
 from everlog.pipeline.lake.compact import SMALL_FILES_MAX, compact, small
-from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.data_file import DataFile, opened
 from everlog.pipeline.lake.folders import remove_tree
 from everlog.pipeline.lake.lake import EVENTS, Lake
 from everlog.pipeline.run import Gold, bring_up_to_date
@@ -92,6 +96,7 @@ class Follower:
         self._engine = SparkEngine(spark)
         self._refresh_s, self._trigger_ms, self._batch_events = refresh_s, trigger_ms, batch_events
         self._committed, self._refreshed = committed, refreshed
+        self._checkpoint = lake.path / CHECKPOINT
         self._sinking = threading.Lock()  # held while something is committed to the events' table
         self._stopping = False
         self._has_new = False
@@ -100,7 +105,7 @@ class Follower:
 
     def run(self, stop: threading.Event) -> Followed:
         """Follow the log until `stop` is set; then commit the current batch, and bring all tables up to it."""
-        with self._lake.writing():
+        with self._lake.writing(), self._checkpoints():
             while True:
                 self._catch_up()
                 if stop.is_set():
@@ -111,10 +116,20 @@ class Follower:
                         self._refresh()
                     break
                 self._resets += 1
-                remove_tree(DiskFiles(), self._lake.path / CHECKPOINT)
+                remove_tree(DiskFiles(), self._checkpoint)
             held = self._lake.events.cursor(self._log.identity.epoch)
         position = 0 if held is None else held.position
         return Followed(self._events, self._commits, self._refreshes, self._resets, position)
+
+    @contextmanager
+    def _checkpoints(self) -> Iterator[None]:
+        """Have a folder for Spark's checkpoint: that of the lake, or one on this machine. Nothing depends on it."""
+        if not is_remote(self._lake.path):
+            yield
+            return
+        with TemporaryDirectory(prefix="everlog-stream-") as folder:
+            self._checkpoint = Path(folder) / CHECKPOINT
+            yield
 
     def _catch_up(self) -> None:
         outcome = bring_up_to_date(self._engine, self._log, self._url, self._lake, gold=self._gold)
@@ -155,7 +170,7 @@ class Follower:
         )
         return (
             stream.writeStream.foreachBatch(self._sink)
-            .option("checkpointLocation", str(self._lake.path / CHECKPOINT))
+            .option("checkpointLocation", str(self._checkpoint))
             .trigger(processingTime=f"{self._trigger_ms} milliseconds")
             .start()
         )
@@ -209,11 +224,9 @@ class Follower:
 
     def _oldest(self, files: list[DataFile]) -> float:
         """Return when the first of these events was recorded, from the footers of their files."""
-        import pyarrow.parquet as pq
-
         found = []
         for file in files:
-            footer = pq.read_metadata(self._lake.events.path / file.path)
+            footer = opened(self._lake.events.path / file.path).metadata
             column = footer.schema.names.index("received_at")
             found.append(float(footer.row_group(0).column(column).statistics.min.timestamp()))
         return min(found)

@@ -127,14 +127,18 @@ TYPES: dict[str, tuple[str, ...]] = {
         "issue.soft_deleted",
         "issue.restored",
         "issue.purged",
+        "issue.claimed",
+        "issue.released",
     ),
     "workpackages": (
         "GateCreated",
         "GateResultChanged",
         "SpecCreated",
         "SubtaskCompleted",
+        "WPClaimed",
         "WPCreated",
         "WPDependenciesChanged",
+        "WPReleased",
         "WPStatusChanged",
         "WorkspaceCreated",
         "workpackage.annotated",
@@ -142,6 +146,16 @@ TYPES: dict[str, tuple[str, ...]] = {
     ),
 }
 """The event types of each program, listed here so that knowing them loads nothing."""
+
+
+GROUPS = {
+    "agent": "agents",
+    "community": "community",
+    "control": "controlplane",
+    "issue": "issues",
+    "wp": "workpackages",
+}
+"""The word of each program on the command line, in the setting `programs`, and as an entry point."""
 
 
 SHOWN = {"command": "agents", "featurespec": "workpackages", "issue": "issues", "workpackage": "workpackages"}
@@ -160,6 +174,7 @@ COMMANDS = (
         "issue",
         "control",
         "wp",
+        "program",
         "log",
         "tail",
         "show",
@@ -176,6 +191,16 @@ def load(name: str) -> Program:
     """Return the program of a name in TYPES."""
     found: Program = import_module(f"everlog.programs.{name}").PROGRAM
     return found
+
+
+def built_in(word: str) -> str:
+    """Return the name of the program of everlog that a word of the setting `programs` means, empty if none."""
+    return word if word in TYPES else GROUPS.get(word, "")
+
+
+def names(setting: str, name: str) -> bool:
+    """Return whether the setting `programs` names a program of everlog."""
+    return any(built_in(word.strip()) == name for word in setting.split(","))
 
 
 def of_view(view: str) -> Program | None:

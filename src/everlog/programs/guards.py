@@ -37,7 +37,7 @@ def guards_of(types: Mapping[str, Callable[[], Program]], log: Callable[[], Log]
         if event_type not in types:
             return None
         program = types[event_type]()
-        return None if program.guard is None else _for_writers(program, program.guard, log)
+        return None if program.rules is None else _for_writers(program, program.rules, log)
 
     return of_type
 
@@ -46,12 +46,12 @@ def _for_writers(program: Program, rules: Guard, log: Callable[[], Log]) -> guar
     def judge(history: guard.DecisionHistory, earlier: Sequence[Draft], draft: Draft) -> None:
         origin = log().identity.origin
         before = _batch(program, history, earlier, origin)
-        event = _provisional(draft, program.catalog.latest(draft.type), len(earlier), history.upto, origin).event
+        event = _provisional(draft, program.types.latest(draft.type), len(earlier), history.upto, origin).event
         looks = rules.looks_at(event)
         seen = History(log(), looks, history.upto, earlier=before, already_read=history.already_read)
         by = By(actor=draft.actor, at=draft.occurred_at)
         try:
-            rules.judge(seen, event, program.catalog.typed(event), by)
+            rules.judge(seen, event, program.types.typed(event), by)
         except EverlogError as error:
             raise _of_a_writer(error, event) from error
         finally:
@@ -66,7 +66,7 @@ def _batch(program: Program, history: guard.DecisionHistory, earlier: Sequence[D
     assert isinstance(found, Batch), "nobody else uses this name"
     for index in range(len(found), len(earlier)):
         draft = earlier[index]
-        version = program.catalog.latest(draft.type) if program.catalog.knows(draft.type) else 1
+        version = program.types.latest(draft.type) if program.types.knows(draft.type) else 1
         found.add(_provisional(draft, version, index, history.upto, origin))
     return found
 
@@ -75,7 +75,7 @@ def judge_payloads(
     program: Program, history: History, drafts: Sequence[Draft], payloads: Sequence[Any], by: By
 ) -> None:
     """Judge what a command wants to record. What the judge read becomes a part of the command's history."""
-    rules = program.guard
+    rules = program.rules
     assert rules is not None, "its caller has looked"
     earlier = Batch()
     for draft, payload in zip(drafts, payloads, strict=True):

@@ -124,9 +124,14 @@ class Operation:
                 done = value.run(log, by, progress)
                 return Called(msgspec.to_builtins(done.result), done.replayed)
 
+    @cached_property
+    def field_types(self) -> dict[str, Any]:
+        """Its fields, as they are named in JSON; msgspec would derive them from the annotations at every call."""
+        return {field.encode_name: field.type for field in msgspec.structs.fields(self.value)}
+
     def read(self, body: Mapping[str, Any]) -> Value:
         """Return the value with the fields of a JSON object; refuse a field that it does not have."""
-        known = {one.encode_name for one in msgspec.structs.fields(self.value)}
+        known = set(self.field_types)
         unknown = sorted(set(body) - known)
         if unknown:
             listed = f"its fields are {', '.join(sorted(known))}" if known else "it has no fields"

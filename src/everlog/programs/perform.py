@@ -318,7 +318,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
         if not items:
             return []
         drafts = [self._draft(item) for item in items]
-        if self.guarded and self.program.guard is not None:
+        if self.guarded and self.program.rules is not None:
             from everlog.programs.guards import judge_payloads
 
             payloads = [item.payload if isinstance(item, On) else item for item in items]

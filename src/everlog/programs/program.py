@@ -38,11 +38,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     group: str = ""
     about: str = ""
-    catalog: Catalog
+    types: Catalog
     views: tuple[type[View], ...] = ()
     commands: tuple[type[Command[Any]], ...] = ()
     questions: tuple[type[Question[Any]], ...] = ()
-    guard: Guard | None = None
+    rules: Guard | None = None
     shows: Mapping[str, type[View]] = {}
     """The view that shows streams of a kind: `everlog state KIND/ID` is its row. Its keys are the streams."""
 
@@ -55,7 +55,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     def type_of(self, payload: Any) -> str:
         """Return the event type that a payload belongs to: the type of its class, which is of the latest version."""
-        return self.catalog.type_of_model(type(payload))
+        return self.types.type_of_model(type(payload))
 
     def view(self, name: str) -> type[View] | None:
         return next((view for view in self.views if view.name == name), None)

@@ -33,7 +33,7 @@ from everlog.remote.reading import Reading, ReadingBack
 from everlog.remote.view import RemoteView
 from everlog.settings import load
 from everlog.stores.contract import Identity
-from everlog.user_code import catalog_of, user_programs
+from everlog.user_code import catalog_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,8 +66,7 @@ def connect(
 
 def own_catalog(catalog: Catalog | None, programs: Own) -> Catalog:
     """Return the event types that a client knows: those that `everlog.open` would know without a folder."""
-    settings = load(None).settings
-    return catalog_of(settings, None, catalog, user_programs(settings.programs, programs))
+    return catalog_of(load(None).settings, None, catalog, programs)
 
 
 def needs_httpx(error: ImportError) -> Unavailable:

@@ -1,7 +1,7 @@
 """The server: one log, or several, as a service over HTTP.
 
 route        what a route is: its policy, its query and body, its answers, the problems it may report
-table        all routes, in one list: the app, the OpenAPI document and docs/http.md follow from it
+table        all routes, in one list: the app, the OpenAPI document and docs/reference/http.md follow from it
 app          finds the route of a request, checks limits and rights, and answers
 events       append, get
 pages        GET /v1/events: a page, at once or waited for, or all of them as lines

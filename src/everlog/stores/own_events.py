@@ -17,7 +17,7 @@ from everlog.core.group import GroupFacts, SignedGroup
 from everlog.stores.contract import Encoded
 from everlog.stores.staged_group import Record, Signatures, StagedGroup, payload_text
 
-_ORIGIN, _ORIGIN_SEQ, _OCCURRED_AT, _COMMITMENT = 5, 6, 7, 15
+_ORIGIN, _ORIGIN_SEQ, _OCCURRED_AT, _COMMITMENT, _PAYLOAD = 5, 6, 7, 15, 17
 
 
 class OwnEvents:
@@ -65,9 +65,8 @@ class OwnEvents:
 
     def give(self, start: int, end: int, signed: SignedGroup) -> None:
         """Give some of the events their group with its signature, now or when they are made."""
-        if self._records is None:
-            self._signed.append((start, end, signed))
-        else:
+        self._signed.append((start, end, signed))
+        if self._records is not None:
             self._give(self._records[start:end], signed)
 
     def _give(self, records: Sequence[Record], signed: SignedGroup) -> None:
@@ -76,7 +75,12 @@ class OwnEvents:
 
     def _record(self, index: int, now: Any) -> Record:
         position, sequence, _, row = self.rows[index]
-        values = (
+        event = Event(*self._header(index, row, now), *row[_PAYLOAD:])
+        encoded = Encoded(event, self.headers[index], self.bodies[index], self.hashes[index])
+        return Recorded(position, sequence, self.received_us, event), encoded
+
+    def _header(self, index: int, row: tuple[Any, ...], now: Any) -> tuple[Any, ...]:
+        return (
             *row[:_ORIGIN],
             self.origin,
             row[_ORIGIN_SEQ],
@@ -84,11 +88,27 @@ class OwnEvents:
             *row[_OCCURRED_AT + 1 : _COMMITMENT],
             self.commitments[index],
             self.hashes[index - 1] if index else self.link_hash,
-            *row[_COMMITMENT + 2 :],
         )
-        event = Event(*values)
-        encoded = Encoded(event, self.headers[index], self.bodies[index], self.hashes[index])
-        return Recorded(position, sequence, self.received_us, event), encoded
+
+    def values(self, start: int, end: int) -> list[tuple[Any, ...]] | None:
+        """Return of each record its position, its sequence, when it was received, and the values of `EVENT_FIELDS`,
+        with the payload as its text if that is ASCII. None if signatures belong to them, too."""
+        if self._signed:
+            return None
+        now, found = moment(self.received_us), []
+        for index, (position, sequence, _, row) in enumerate(self.rows[start:end], start=start):
+            found.append(
+                (
+                    position,
+                    sequence,
+                    now,
+                    *self._header(index, row, now),
+                    # Beyond ASCII, a store sorts names by UTF-16, and the encoder of an answer by code point.
+                    msgspec.Raw(body) if (body := self.bodies[index]).isascii() else msgspec.json.decode(body),
+                    *row[_PAYLOAD + 1 :],
+                )
+            )
+        return found
 
     def groups(self, size: int, signatures: Signatures) -> list[StagedGroup]:
         """Return the events in groups of this size."""
@@ -176,6 +196,10 @@ class OwnRecords(Sequence[Recorded]):
 
     def __repr__(self) -> str:
         return repr(self._made())
+
+    def values(self) -> list[tuple[Any, ...]] | None:
+        """Return what `OwnEvents.values` returns, None if readers get something else."""
+        return None if self._read is not None else self._events.values(self._start, self._end)
 
     def _made(self) -> list[Recorded]:
         found = [recorded for recorded, _ in self._events.records[self._start : self._end]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,12 @@ def remembered_end(lock: Lock) -> OwnEnd | None:
 def end_beside(files: Files, path: Path) -> OwnEnd | None:
     """Return the same to a reader, who has the path of the lock file and does not take the lock."""
     return _end_in(files.read_all(path)[:_NOTE_BYTES]) if files.exists(path) else None
+
+
+def missing_own_events(files: Files, path: Path, origin: str, end: Callable[[], int]) -> int:
+    """Return how many own events the lock file at `path` knows of after the one at the `end` of the chain."""
+    written = end_beside(files, path)  # before the chain, which may grow meanwhile
+    return max(0, written.origin_seq - end()) if written is not None and written.origin == origin else 0
 
 
 def _end_in(note: bytes) -> OwnEnd | None:

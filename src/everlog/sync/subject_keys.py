@@ -2,24 +2,28 @@
 
 A node asks for the keys that envelopes in its events name and that it does not have. The answer is a box that only
 the key of that node opens (crypto_box_seal), so it does not matter who carries it. A key is taken only if it opens an
-envelope that is here, so nobody can put a wrong one under its id. A key that was destroyed here, or that the record
-of a forget lists, is neither asked for, nor given, nor taken.
+envelope that is here, and for the person whom that is about, so nobody can put a wrong one under its id. Anybody can
+record an envelope of one person again, for another. So one that fits is enough, and a key that came only opens:
+nothing is ever sealed with it (`everlog.trust.ring`). A key that was destroyed here, or that the record of a forget
+lists, is neither asked for, nor given, nor taken.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from everlog.core.event import START, Position
+from everlog.core.event import START, Event, Position
 from everlog.core.query import Query
 from everlog.errors import EverlogError, LogClosed, NoKey
+from everlog.log.forget import sealed_for
 from everlog.log.forgotten import derive_again
 from everlog.log.log import Log
-from everlog.log.records import FORGOTTEN
+from everlog.log.records import FORGOTTEN, forgotten_in
 from everlog.sync.wire import KEYS_MAX
 from everlog.trust.keys import is_key, key_of
 from everlog.trust.sealing import key_id_of, opened
@@ -30,18 +34,37 @@ if TYPE_CHECKING:
 _RECORDS = Query(types=frozenset((FORGOTTEN,)))
 
 
-class _Sealed:
-    """What is sealed with one key that is not here: an envelope of it, and the streams that it is needed in."""
+ENVELOPES_MAX = 4
+"""How many envelopes of one key are kept per origin: one origin does not take the room of another."""
 
-    def __init__(self, event_type: str, field: str, envelope: str) -> None:
-        self.event_type = event_type
-        self.field = field
-        self.envelope = envelope
+
+class _Envelope(NamedTuple):
+    event_type: str
+    field: str
+    text: str
+    subjects: set[str]  # whom it may be about
+
+    def fits(self, key: Travelling) -> bool:
+        if key.subject not in self.subjects:
+            return False
+        return opened(self.text, key=key.secret, event_type=self.event_type, field=self.field) is not msgspec.UNSET
+
+
+class _Lacking:
+    """A key that is not here: envelopes of it by origin, and the streams that it is needed in."""
+
+    def __init__(self) -> None:
+        self.envelopes: dict[str, list[_Envelope]] = {}
         self.streams: set[str] = set()
 
-    def opens_with(self, secret: bytes) -> bool:
-        found = opened(self.envelope, key=secret, event_type=self.event_type, field=self.field)
-        return found is not msgspec.UNSET
+    def add(self, event: Event, envelope: _Envelope) -> None:
+        self.streams.add(event.stream)
+        known = self.envelopes.setdefault(event.origin, [])
+        if len(known) < ENVELOPES_MAX and not any(envelope.subjects <= one.subjects for one in known):
+            known.append(envelope)
+
+    def fits(self, key: Travelling) -> bool:
+        return any(one.fits(key) for envelopes in self.envelopes.values() for one in envelopes)
 
 
 class SubjectKeys:
@@ -52,7 +75,7 @@ class SubjectKeys:
         self._log = log
         self._may_have = may_have
         self._read: tuple[str, Position] = ("", START)
-        self._lacking: dict[str, _Sealed] = {}
+        self._lacking: dict[str, _Lacking] = {}
 
     @property
     def ring(self) -> KeyRing | None:
@@ -67,7 +90,14 @@ class SubjectKeys:
             return None
 
     def lacking(self) -> list[str]:
-        """Return the ids of keys that envelopes name and that are not here, though nobody has destroyed them."""
+        """Return the ids of keys that envelopes name and that are not here, though nobody has destroyed them.
+
+        If there are too many to ask for, it is another part of them each time: some may be of no key at all.
+        """
+        lacking = self._all_lacking()
+        return sorted(random.sample(lacking, KEYS_MAX) if len(lacking) > KEYS_MAX else lacking)
+
+    def _all_lacking(self) -> list[str]:
         ring = self.ring
         if ring is None:
             return []
@@ -76,7 +106,7 @@ class SubjectKeys:
         for key_id in list(self._lacking):
             if ring.key(key_id) is not None or ring.is_destroyed(key_id) or key_id in gone:
                 del self._lacking[key_id]
-        return sorted(self._lacking)[:KEYS_MAX]
+        return list(self._lacking)
 
     def box_for(self, node: str, key_ids: Collection[str]) -> bytes:
         """Return keys in a box that only this node opens; nothing if it may have none of them."""
@@ -93,12 +123,12 @@ class SubjectKeys:
     def take_in(self, box: bytes) -> int:
         """Take the keys of a box that this node lacks, and that open what they are for; return how many."""
         ring = self.ring
-        lacking = set(self.lacking()) if box else ()
+        lacking = self._all_lacking() if box else ()
         if ring is None or not lacking:
             return 0
 
         def is_right(one: Travelling) -> bool:
-            return one.id in lacking and self._lacking[one.id].opens_with(one.secret)
+            return one.id in self._lacking and self._lacking[one.id].fits(one)
 
         try:
             if (own := self._log.signing_key()) is not None:
@@ -125,12 +155,11 @@ class SubjectKeys:
             return
         for recorded in self._log.stored.read(Query(types=frozenset(personal)), after=after, upto=head):
             event = recorded.event
-            for name in personal[event.type]:
-                envelope = event.payload.get(name)
-                key_id = key_id_of(envelope)
+            for name, text in event.payload.items():
+                key_id = key_id_of(text)
                 if key_id and (key_id in self._lacking or ring.key(key_id) is None):
-                    sealed = self._lacking.setdefault(key_id, _Sealed(event.type, name, str(envelope)))
-                    sealed.streams.add(event.stream)
+                    envelope = _Envelope(event.type, name, text, sealed_for(self._log.catalog, event, name))
+                    self._lacking.setdefault(key_id, _Lacking()).add(event, envelope)
         self._read = (self._log.identity.epoch, head)
 
     def _gone(self) -> set[str]:
@@ -142,4 +171,4 @@ class SubjectKeys:
             return set()
         writer = self._log.writer
         allowed = writer.write(lambda write: [one for one in records if writer.may_remove(write, one)])
-        return {str(key_id) for one in allowed for key_id in one.payload.get("keys", ())}
+        return {key_id for one in allowed for key_id in forgotten_in(one).keys}

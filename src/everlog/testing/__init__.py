@@ -1,0 +1,1 @@
+"""Suites and builders for tests of your own stores, views and programs."""

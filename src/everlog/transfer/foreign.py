@@ -76,6 +76,10 @@ class Wrong(Exception):
     """The problem with a value, as a message for its line."""
 
 
+class UnknownShape(Wrong):
+    """No known program writes such an object. All lines of one shape are one problem."""
+
+
 class Fields:
     """The fields of a foreign object. Each is taken with its expected kind; the fields that are not taken are kept
     too."""

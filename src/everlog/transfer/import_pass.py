@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -26,14 +27,14 @@ from everlog.errors import NewerFormat, NotCanonical, RejectedEvent
 from everlog.stores.contract import Encoded, encode_event
 from everlog.transfer import cloudevents, exporting, kata
 from everlog.transfer.fill import Filler, stable_bytes
-from everlog.transfer.foreign import Context, Foreign, NotAnEvent, Wrong, renamed, short_text
+from everlog.transfer.foreign import Context, Foreign, NotAnEvent, UnknownShape, Wrong, renamed, short_text
 from everlog.transfer.lines import Read, ReadValue, values
-from everlog.transfer.mapping import RowMapping, rows
+from everlog.transfer.mapping import RowMapping, is_json, rows
+from everlog.transfer.problems import Problems
 from everlog.transfer.shapes import foreign_of
 from everlog.transfer.upgrade.format1 import model as format1
 
-PROBLEMS_MAX = 100
-
+STANDS_ABOVE = "stands above with other content"
 _CACHE_KIB = 8 * 1024
 _TABLES = """
     CREATE TABLE ids (id TEXT PRIMARY KEY, hash BLOB) WITHOUT ROWID;
@@ -58,7 +59,7 @@ class Options:
     namespace: str = ""
     keep_unknown_types: bool = True
     trust_clock: bool = False
-    mapping: RowMapping | None = None  # the files are CSV, and this describes their rows
+    mapping: RowMapping | None = None  # describes the rows of CSV files, or the objects of JSON files
     new_ids: bool = False  # replace ids that are not ULIDs, or that are in the future
     unsigned: bool = False  # record events of keys that are not signed in this log
 
@@ -99,7 +100,7 @@ class ImportPass:
     progress: Callable[[int], None] = lambda done: None
     filler: Filler | None = None  # to continue after earlier files
     go_on: bool = False  # continue however many lines are wrong
-    problems: list[str] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     bad: set[int] = field(default_factory=set)
     events: int = 0
     repeated: int = 0
@@ -121,6 +122,7 @@ class ImportPass:
         self._values_seen = 0
         self.filler = self.filler or Filler(self.options.namespace)
         self._learning = self._begun = False
+        self._mapped = ""  # what the mapping is applied to in this file
         self._part, self._context = _Part(), Context()
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class ImportPass:
                 at = SourceLine(self._values_seen, source.name, line, raw)
                 if item := self._tried(at, partial(self._item, at, value, problem)):
                     yield item
-                if len(self.problems) >= PROBLEMS_MAX and not self.go_on:
+                if self.problems.are_many and not self.go_on:
                     return
             for value, make in kata.left_over(self._context):
                 self._values_seen += 1
@@ -167,7 +169,7 @@ class ImportPass:
         except _Learnt:
             pass
         except Wrong as wrong:
-            self.refuse(at, str(wrong), "bad_line")
+            self.refuse(at, str(wrong), "bad_line", of_shape=isinstance(wrong, UnknownShape))
         except RejectedEvent as error:
             self.refuse(at, str(error), error.code)
         return None
@@ -177,7 +179,10 @@ class ImportPass:
 
     def _values(self, source: Source) -> Iterator[ReadValue]:
         if self.options.mapping is not None:
-            return rows(source.read, self.options.mapping, seen=self._saw)
+            if not is_json(source.read):
+                self._mapped = "csv"
+                return rows(source.read, self.options.mapping, seen=self._saw)
+            self._mapped = "json"
         return values(source.read, seen=self._saw, past_long_lines=self.go_on)
 
     def _saw(self, chunk: bytes) -> None:
@@ -185,12 +190,12 @@ class ImportPass:
         self._read += len(chunk)
         self.progress(self._read)
 
-    def refuse(self, at: SourceLine, reason: str, code: str) -> None:
+    def refuse(self, at: SourceLine, reason: str, code: str, *, of_shape: bool = False) -> None:
         """Record a problem with a line."""
         if at.number in self.bad or self._learning:
             return
         self.bad.add(at.number)
-        self.add_problem(f"{at.file}:{at.line}: {reason}")
+        self.problems.add(f"{at.file}:{at.line}", reason, of_shape=of_shape)
         if self.go_on:
             self.seen.set_aside(at.number, at.set_aside(reason, code))
 
@@ -200,10 +205,6 @@ class ImportPass:
         self.shapes[item.shape] -= 1
         self.types[item.sealed.event.type] -= 1
         self.refuse(item.at, reason, code)
-
-    def add_problem(self, problem: str) -> None:
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(problem)
 
     def _item(self, at: SourceLine, value: Any, problem: str) -> ReadEvent | None:
         """Return the event of a value, or None if it is the frame of an export."""
@@ -222,7 +223,7 @@ class ImportPass:
         before = self.seen.id(sealed.event.id, sealed.hash)
         if before is not None:
             if before != sealed.hash:
-                raise Wrong(f"the id {sealed.event.id} stands above with other content")
+                raise Wrong(f"the id {sealed.event.id} {STANDS_ABOVE}")
             raise _Repeated
         self.events += 1
         self.shapes[shape] += 1
@@ -231,7 +232,7 @@ class ImportPass:
 
     def _sealed(self, value: dict[str, Any]) -> tuple[str, Encoded, bytes]:
         if self.options.mapping is not None:
-            return self._filled("csv", self.options.mapping.foreign(value), value)
+            return self._filled(self._mapped, self.options.mapping.foreign(value, self._context), value)
         if "commitment" in value and "origin_seq" in value:
             try:
                 return self._ours(event_from_object(value))
@@ -377,12 +378,23 @@ class _Part:
 
 
 class Seen:
-    def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    """What a pass has seen. At a path, it is a file that other processes can read once it is closed."""
+
+    def __init__(self, path: str = "") -> None:
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -{_CACHE_KIB}; {_TABLES}")
         self._database.execute("BEGIN")
         self._run = self._database.execute
         self.has_replaced = False
+
+    @classmethod
+    def of(cls, path: str) -> Seen:
+        """Open what another process has closed, to look up replaced ids."""
+        found = cls.__new__(cls)
+        found._database = sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)
+        found._run = found._database.execute
+        found.has_replaced = True
+        return found
 
     def id(self, id: EventId, hash: bytes) -> bytes | None:
         """Remember an id; return the hash that it had before, or None if it is new."""
@@ -414,6 +426,9 @@ class Seen:
         found = self._run("SELECT new FROM replaced WHERE old = ?", (old,)).fetchone()
         return found[0] if found else old
 
+    def replaced(self) -> Iterator[tuple[str, EventId]]:
+        yield from self._run("SELECT old, new FROM replaced ORDER BY old")
+
     def set_aside(self, number: int, line: bytes) -> None:
         """Keep a line that is set aside; of two problems with one line, the first counts."""
         self._run("INSERT OR IGNORE INTO aside VALUES (?, ?)", (number, line))
@@ -423,4 +438,6 @@ class Seen:
             yield row[0]
 
     def close(self) -> None:
+        if self._database.in_transaction:
+            self._run("COMMIT")
         self._database.close()

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing
 
 import msgspec
 
+from everlog.catalog.catalog import Catalog
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX, refuse_clock_jump
 from everlog.core.text import counted
 from everlog.errors import BadFile, Conflict, RejectedEvent
@@ -26,7 +27,8 @@ from everlog.log.forget import forget_again
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
 from everlog.transfer.foreign import Wrong
-from everlog.transfer.import_pass import PROBLEMS_MAX, ImportPass, Options, ReadEvent, Seen, Source
+from everlog.transfer.import_pass import ImportPass, Options, ReadEvent, Seen, Source
+from everlog.transfer.problems import Problems
 from everlog.transfer.survey import batches
 
 BATCH = 500
@@ -114,7 +116,7 @@ def import_files(
             origins=first.origins,
             new_ids=first.new_ids,
             set_aside=len(first.bad),
-            problems=first.problems,
+            problems=first.problems.texts(),
         )
 
 
@@ -137,7 +139,13 @@ def _rehearse(log: Log, reading: ImportPass) -> int:
         good = []
         for item in batch:
             try:
-                _check(item, log, reading.options, clock=clock, now_ms=reading.now_ms)
+                check(item, log.catalog, reading.options, now_ms=reading.now_ms)
+                if not reading.options.unsigned:
+                    refuse_unsigned(
+                        log.identity.log_id, [item.sealed], hint="to save what is left of a log: --unsigned"
+                    )
+                if not reading.options.trust_clock:
+                    refuse_clock_jump(clock, item.sealed.event.lamport)
             except Wrong as wrong:
                 reading.refuse_event(item, str(wrong), "bad_line")
             except RejectedEvent as error:
@@ -149,8 +157,9 @@ def _rehearse(log: Log, reading: ImportPass) -> int:
         for item in good:
             if item.at.number not in reading.bad:
                 reading.digest.update(item.sealed.hash)
+    refuse_unmatched(reading.options, reading.events + reading.repeated, reading.problems)
     if not reading.go_on:
-        refuse(reading.problems, reading.sources)
+        refuse(reading.problems, ", ".join(source.name for source in reading.sources))
     return new
 
 
@@ -158,20 +167,16 @@ _LOOSE = ("kata", "spec-kitty")
 """Rows of these programs have more fields than the event types that they become."""
 
 
-def _check(item: ReadEvent, log: Log, options: Options, *, clock: int, now_ms: int) -> None:
-    """Refuse an event that is not acceptable in any log."""
+def check(item: ReadEvent, catalog: Catalog, options: Options, *, now_ms: int) -> None:
+    """Refuse an event that is not acceptable in any log with this catalog."""
     event = item.sealed.event
     refuse_unacceptable(event, now_ms=now_ms)
-    if not options.keep_unknown_types and not log.catalog.knows(event.type):
+    if not options.keep_unknown_types and not catalog.knows(event.type):
         raise Wrong(f"the type {event.type} is not in this log's catalog")
     # An event of everlog was checked where it was recorded. An event without a salt was erased.
     if item.shape != "everlog" and event.salt:
-        log.catalog.refuse_unfit(event, more_fields=item.shape in _LOOSE)
+        catalog.refuse_unfit(event, more_fields=item.shape in _LOOSE)
     refuse_secret(item.sealed)
-    if not options.unsigned:
-        refuse_unsigned(log.identity.log_id, [item.sealed], hint="to save what is left of a log: --unsigned")
-    if not options.trust_clock:
-        refuse_clock_jump(clock, event.lamport)
 
 
 def _count_new(log: Log, batch: list[ReadEvent], reading: ImportPass) -> int:
@@ -212,14 +217,26 @@ def _refuse_changed(before: ImportPass, after: ImportPass) -> None:
         )
 
 
-def refuse(problems: list[str], sources: Sequence[Source]) -> None:
-    if problems:
-        more = "or more " if len(problems) >= PROBLEMS_MAX else ""
-        names = ", ".join(source.name for source in sources)[:200]
+def refuse(problems: Problems, names: str) -> None:
+    if problems.lines:
+        more = "or more " if problems.are_many else ""
+        texts = problems.texts()
+        shapes = "; --mapping FILE describes lines of no known shape" if problems.shapes else ""
         raise BadFile(
-            f"{names} cannot be imported: {counted(len(problems), 'line is', f'{more}lines are')} wrong",
-            why="; ".join(problems[:20]),
+            f"{names[:200]} cannot be imported: {counted(problems.lines, 'line is', f'{more}lines are')} wrong",
+            why="; ".join(texts[:20]),
             hint="nothing was imported and no file was changed; correct these lines and import again, or import the"
-            " others with --set-aside FILE",
-            problems=problems,
+            f" others with --set-aside FILE{shapes}",
+            problems=texts,
+        )
+
+
+def refuse_unmatched(options: Options, events: int, problems: Problems) -> None:
+    """Refuse a mapping that fits no line: setting all of them aside would hide that it is wrong."""
+    if options.mapping is not None and problems.lines and not events:
+        raise BadFile(
+            f"the mapping matches none of {counted(problems.lines, 'line')}",
+            why=problems.texts()[0],
+            hint="compare the names in the mapping with those in the file; nothing was imported",
+            problems=problems.texts(),
         )

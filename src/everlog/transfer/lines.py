@@ -20,8 +20,8 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 """More than any log accepts in one event; a longer line is refused before it fills the memory."""
 
 _CHUNK = 1024 * 1024
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b\x08"
+BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b\x08"
 _BEGINNING = 1000  # bytes of a line that is too long, so that a person can find it
 _MERGE_MARKS = (b"<<<<<<< ", b"=======", b">>>>>>> ", b"||||||| ")
 # The object of an event is around a payload of any depth; kata and CloudEvents add one more level.
@@ -50,12 +50,12 @@ def values(
     A line that is too long ends the reading, unless `past_long_lines` asks for what follows it.
     """
     chunks = _chunks(read, seen)
-    first = next(chunks, b"").removeprefix(_BOM)
+    first = next(chunks, b"").removeprefix(BOM)
     chunks = _again(first, chunks)
-    packed = _Gzip() if first.startswith(_GZIP) else None
+    packed = _Gzip() if first.startswith(GZIP) else None
     if packed is not None:
         chunks = packed.unpacked(chunks)
-        first = next(chunks, b"").removeprefix(_BOM)
+        first = next(chunks, b"").removeprefix(BOM)
         chunks = _again(first, chunks)
     line = 0
     for line, data, problem in _pieces(first, chunks, past_long_lines):
@@ -69,7 +69,24 @@ def _pieces(first: bytes, chunks: Iterable[bytes], past_long_lines: bool) -> Ite
         return (_Piece(*record) for record in lighthouse.records(chunks))
     if first.lstrip(b" \t\r\n").startswith(b"["):
         return _elements(chunks)
+    if is_document(first):
+        return _document(chunks)
     return _lines(chunks, past_long_lines)
+
+
+def is_document(head: bytes) -> bool:
+    """Return True if a file begins as one object that is written over several lines: the second one is a member."""
+    first, _, rest = head.lstrip(b" \t\r\n").partition(b"\n")
+    return first.strip() == b"{" and rest.lstrip(b" \t\r\n")[:1] in (b'"', b"}", b"")
+
+
+def _document(chunks: Iterable[bytes]) -> Iterator[_Piece]:
+    data = b""
+    for chunk in chunks:
+        data += chunk
+        if len(data) > LINE_BYTES_MAX:
+            break
+    yield _limited(1, data)
 
 
 def _parsed(line: int, data: bytes) -> ReadValue:

@@ -26,7 +26,7 @@ from everlog.core.fields import (
     moment_of_ns,
     name_of,
 )
-from everlog.transfer.foreign import Context, Fields, Foreign, Wrong, finish
+from everlog.transfer.foreign import Context, Fields, Foreign, UnknownShape, Wrong, finish
 
 
 def foreign_of(found: Mapping[str, Any], context: Context | None = None) -> tuple[str, Foreign]:
@@ -35,7 +35,7 @@ def foreign_of(found: Mapping[str, Any], context: Context | None = None) -> tupl
         if needed <= found.keys():
             return shape.partition(" ")[0], read(Fields(found, context))
     named = ", ".join(sorted(map(str, found))[:12])
-    raise Wrong(f"it is of no known shape; its fields are {named or 'none'}")
+    raise UnknownShape(f"it is of no known shape; its fields are {named or 'none'}")
 
 
 # ---- each shape

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from everlog.errors import BadFile, Conflict, EverlogError, NoKey, NotFound, shown
+from everlog.errors import BadFile, Conflict, EverlogError, NoKey, NotFound
 from everlog.files import DiskFiles, Files, Handle, replace_file
+from everlog.hiding import shown
 from everlog.stores.identity import no_key
 from everlog.trust.keys import KEY_BYTES, PrivateKey, key_of
 from everlog.trust.openssh import read_openssh

@@ -17,7 +17,8 @@ from functools import lru_cache
 import msgspec
 
 from everlog.core.ids import is_key as is_key
-from everlog.errors import InvalidField, shown
+from everlog.errors import InvalidField
+from everlog.hiding import shown
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

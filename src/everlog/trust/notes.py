@@ -21,7 +21,8 @@ from collections.abc import Mapping
 import msgspec
 
 from everlog.core.chain import Chain
-from everlog.errors import BadFile, InvalidField, shown
+from everlog.errors import BadFile, InvalidField
+from everlog.hiding import shown
 from everlog.stores.contract import Identity
 from everlog.trust.keys import SIGNATURE_BYTES, PrivateKey, PublicKey, is_key, key_of
 

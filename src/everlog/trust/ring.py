@@ -6,8 +6,11 @@
       lock      held while either is changed
 
 A line of `keys` is a JSON array: `[id, name, wrapped]` for a key, `[id]` for one that was destroyed. `name` is a
-keyed hash of the person, and `wrapped` holds the key and the person, encrypted. Ids are random. So the file shows
-neither who is known, nor whose key was destroyed.
+keyed hash of the person, another one for a key that came from another node, and `wrapped` holds the key and the
+person, encrypted. Ids are random. So the file shows neither who is known, nor whose key was destroyed.
+
+Values are sealed only with keys that were made here. Whose key one from another node is cannot be proved, and values
+that were sealed with it would be lost when it is destroyed with its true person.
 
 Keys are added at the end of the file. To destroy one, the file is replaced without it, and the old bytes are
 overwritten; its id stays, so that the key does not come back from a peer or another ring. A file system that copies
@@ -28,11 +31,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from everlog.catalog.personal import KEY_ID_CHARS
 from everlog.errors import Damaged, NoKey
 from everlog.files import DiskFiles, Files, Stamp, leftover_temps, replace_file
 from everlog.trust.keys import KEY_BYTES, PrivateKey, PublicKey
 
-KEY_ID_CHARS = 22
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 FRESH_S = 0.01
 """How long a key that another process destroyed may still be used here."""
@@ -95,7 +98,7 @@ class KeyRing:
     # ---- using keys
 
     def keys_of(self, subjects: Collection[str]) -> dict[str, SubjectKey]:
-        """Return a key for each person. A new one is on the disk when this returns."""
+        """Return a key for each person that was made here. A new one is on the disk when this returns."""
         with self._threads:
             self._refresh(at_once=True)
             if not self._known.keys() >= set(subjects):
@@ -151,13 +154,23 @@ class KeyRing:
             return sorted((self._seen | self._wrapped.keys()).intersection(key_ids))
 
     def ids_of(self, subject: str) -> list[str]:
-        """Return the ids of the keys of a person that are here."""
+        """Return the ids of the keys of a person that are here, whether they were made here or came."""
         with self._threads:
             self._refresh(at_once=True)
             if not self._wrapped:
                 return []
             self._require_secret()
-            return sorted(self._ids.get(self._name(subject), ()))
+            names = (self._name(subject, came=came) for came in (False, True))
+            return sorted(key_id for name in names for key_id in self._ids.get(name, ()))
+
+    def made_for(self, key_id: str) -> str | None:
+        """Return the person for whom this ring made a key; None if it came from another node, or is not here."""
+        with self._threads:
+            self._refresh()
+            if key_id not in self._wrapped or not self._has_secret():
+                return None
+            subject = self._unwrapped(key_id).subject
+            return subject if key_id in self._ids.get(self._name(subject), ()) else None
 
     # ---- destroying keys
 
@@ -214,9 +227,9 @@ class KeyRing:
             self._refresh(at_once=True)
             new = [one for one in came if one.id not in self._wrapped and one.id not in self._destroyed]
             new = [one for one in new if len(one.secret) == KEY_BYTES and len(one.id) == KEY_ID_CHARS]
-            new = [one for one in new if is_right(one)]
+            new = list({one.id: one for one in new if is_right(one)}.values())
             self._require_secret()
-            self._add(new)
+            self._add(new, came=True)
             return [one.id for one in new]
 
     # ---- notes beside the keys
@@ -255,8 +268,9 @@ class KeyRing:
                 _remember(self._known, subject, found)
         return found
 
-    def _name(self, subject: str) -> str:
-        digest = hashlib.blake2b(subject.encode(), key=self._secret, digest_size=_NAME_BYTES).digest()
+    def _name(self, subject: str, *, came: bool = False) -> str:
+        use = b"came" if came else b""
+        digest = hashlib.blake2b(subject.encode(), key=self._secret, digest_size=_NAME_BYTES, person=use).digest()
         return urlsafe_b64encode(digest).decode().rstrip("=")
 
     def _unwrapped(self, key_id: str) -> Travelling:
@@ -270,15 +284,15 @@ class KeyRing:
             raise self._damaged(f"the key {key_id} cannot be unwrapped") from error
         return Travelling(key_id, plain[KEY_BYTES:].decode(), plain[:KEY_BYTES])
 
-    def _add(self, new: Sequence[Travelling]) -> None:
-        """Add keys at the end of the file. The lock must be held."""
+    def _add(self, new: Sequence[Travelling], *, came: bool = False) -> None:
+        """Add keys at the end of the file: new ones, or those that came. The lock must be held."""
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
 
         lines = []
         for one in new:
             nonce = os.urandom(_NONCE_BYTES)
             sealed = encrypt(one.secret + one.subject.encode(), one.id.encode(), nonce, self._secret)
-            line = [one.id, self._name(one.subject), b64encode(nonce + sealed).decode()]
+            line = [one.id, self._name(one.subject, came=came), b64encode(nonce + sealed).decode()]
             self._take(line)
             lines.append(msgspec.json.encode(line) + b"\n")
         if not lines or self._folder is None:

@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from everlog.catalog.personal import SEALED, Personal
+from everlog.catalog.personal import KEY_ID_CHARS, SEALED, Personal
 from everlog.core.canonical import canonical, encode_plain
 from everlog.errors import InvalidPayload
-from everlog.trust.ring import KEY_ID_CHARS, KeyRing
+from everlog.trust.ring import KeyRing
 
 NONCE_BYTES = 24
 TAG_BYTES = 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from everlog.core.query import Cursor, Page, Query, Reset
 from everlog.errors import InvalidField
 from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect, Expectation, NoMatch
+from everlog.stores.own_events import OwnRecords
 
 
 class QueryObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -156,10 +157,21 @@ def record_bytes(recorded: Recorded) -> bytes:
     The keys of its payload and tags are sorted, as a store has them: the answer to an append and the answer to its
     retry, which is read from the store, are the same bytes.
     """
+    return _encode(_object_of(recorded))
+
+
+def _object_of(recorded: Recorded) -> RecordObject:
     values = values_of(recorded.event)
     if not recorded.event.salt and not recorded.event.payload:
         values = (*values[:_PAYLOAD], msgspec.UNSET, *values[_PAYLOAD + 1 :])
-    return _encode(RecordObject(recorded.position, recorded.sequence, recorded.received_at, *values))
+    return RecordObject(recorded.position, recorded.sequence, recorded.received_at, *values)
+
+
+def receipt_bytes(records: Sequence[Recorded], *, batch: bool) -> bytes:
+    """Return what an append answers: its record, or all of a batch. New records are not made into events for it."""
+    values = records.values() if isinstance(records, OwnRecords) else None
+    found = [_object_of(one) for one in records] if values is None else [RecordObject(*one) for one in values]
+    return _encode({"events": found} if batch else found[0])
 
 
 def read_record(data: bytes | str | msgspec.Raw) -> Recorded:

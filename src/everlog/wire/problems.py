@@ -17,6 +17,7 @@ import msgspec
 
 from everlog import errors
 from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequence
+from everlog.hiding import hidden
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:everlog:problem:"
@@ -109,7 +110,7 @@ def error_of(problem: Problem) -> EverlogError:
     error = EverlogError.__new__(kind)
     EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint)
     # Not as arguments: a server may send any names.
-    details: Any = errors.hidden(dict(problem.details))
+    details: Any = hidden(dict(problem.details))
     error.details = details
     # What some classes have beside their details.
     if isinstance(error, InvalidPayload):

@@ -25,8 +25,8 @@ def here(tmp_path: Path) -> Location:
 
 
 def test_a_declared_type_is_in_the_catalog_and_declaring_it_again_changes_nothing(here: Location) -> None:
-    first = declare_type(here.folder(), "deploy.finished", {"service": "str"}, "A deploy.")
-    again = declare_type(here.folder(), "deploy.finished", {"service": "str"}, "A deploy.")
+    first = declare_type(here.catalog(), here.folder(), "deploy.finished", {"service": "str"}, "A deploy.")
+    again = declare_type(here.catalog(), here.folder(), "deploy.finished", {"service": "str"}, "A deploy.")
     assert (first.made, again.made) == (True, False)
     found = describe_type(here.catalog(), "deploy.finished")
     assert (found.info.doc, [field.name for field in found.info.fields]) == ("A deploy.", ["service"])
@@ -35,7 +35,7 @@ def test_a_declared_type_is_in_the_catalog_and_declaring_it_again_changes_nothin
 
 def test_a_type_of_everlog_is_not_declared_again(here: Location) -> None:
     with pytest.raises(InvalidSettings, match="own types"):
-        declare_type(here.folder(), "note.added", {})
+        declare_type(here.catalog(), here.folder(), "note.added", {})
     with pytest.raises(UnknownType):
         describe_type(here.catalog(), "note.never")
 
@@ -44,10 +44,10 @@ def test_the_lock_reports_additions_and_refuses_what_breaks_old_events(here: Loc
     lock = default_lock(here.folder())
     with pytest.raises(NotFound, match="no schema lock"):
         check_types(here.catalog(), lock)
-    declare_type(here.folder(), "deploy.finished", {"service": "str", "seconds": "int"})
+    declare_type(here.catalog(), here.folder(), "deploy.finished", {"service": "str", "seconds": "int"})
     locked = lock_types(here.catalog(), lock)
     assert (locked.lock, locked.no_longer) == (lock, [])
-    declare_type(here.folder(), "deploy.begun", {"service": "str"})
+    declare_type(here.catalog(), here.folder(), "deploy.begun", {"service": "str"})
     found = check_types(here.catalog(), lock)
     assert found.types == locked.types + 1
     assert any("deploy.begun" in text for text in found.additions)

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.nodes import new_log_id, open_node
 from tests.trust.signing import Author, unproven
 
+from everlog.core import group
 from everlog.core.clock import JUMP_MAX
+from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event
 from everlog.log.admit.admission import Gate
 from everlog.log.admit.outcomes import CODES, Outcome
 from everlog.log.log import Log
+from everlog.log.write.draft import Draft
 from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import Chain, event
+from everlog.testing.signing import key
 from everlog.trust.standing import Pinned
 
 KINDS = ["memory", "sqlite", "jsonl", "segments"]
@@ -350,3 +355,17 @@ def test_a_fork_is_not_missed_where_the_log_is_damaged(
     assert kinds(log.admit_each(twin.write(1, actor="user:eve"))) == ["db_corrupt"]
     monkeypatch.undo()
     assert kinds(log.admit_each(author.twin().write(1))) == ["recorded"]
+
+
+@pytest.mark.parametrize("store", ["sqlite", "jsonl", "segments"])
+def test_the_hash_of_a_signed_event_is_computed_without_its_path(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path takes the hashes of the whole group: for every event of it, that is the square of its size."""
+    node = open_node(store, tmp_path, new_log_id(), "n", keys=[key(1)])
+    node.log.append_batch([Draft("note.written", "note/1", {"text": n}) for n in range(8)])
+    events = [recorded.event for recorded in node.log.stored.read()]
+    monkeypatch.setattr(group, "path", lambda hashes, place: pytest.fail("the path was computed"))
+    hashes = [header_hash(header_bytes(event)) for event in events]
+    assert hashes[:-1] == [event.previous for event in events[1:]]
+    node.log.close()

@@ -13,6 +13,7 @@ from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, ReadOnly
 from everlog.log.log import Log
+from everlog.log.read.accounting import accounted_slots
 from everlog.log.write.draft import Draft
 from everlog.stores.past_damage import StorePastDamage
 
@@ -241,3 +242,20 @@ def test_a_log_that_is_read_past_its_damage_takes_no_writes(noticing: Log) -> No
     with pytest.raises(ReadOnly):
         StorePastDamage(noticing._store, lambda error: None).open_write()
     assert noticing.head() == Position(EVENTS)
+
+
+@pytest.mark.parametrize("lost", [(4,), (11, 12)], ids=["between", "at the end"])
+def test_places_end_with_damaged_where_a_position_is_lost(
+    make_log: Callable[..., Log], lost: tuple[int, ...]
+) -> None:
+    log = make_log("memory")
+    _fill(log)
+    places = log._store._slots  # type: ignore[attr-defined]
+    head = log.head()
+    places[:] = [place for place in places if place.position not in lost]
+    log._store.head = lambda: head  # type: ignore[method-assign]
+    taken: list[int] = []
+    with pytest.raises(Damaged) as caught:
+        taken.extend(place.position for place in accounted_slots(log.stored))
+    assert taken == list(range(1, lost[0]))
+    assert (caught.value.details["position"], caught.value.details["after"]) == (lost[0], lost[-1])

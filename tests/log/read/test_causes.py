@@ -46,3 +46,9 @@ def test_a_cause_that_names_no_event_here_is_returned_as_it_was_given(log: Log, 
 def test_an_event_that_names_itself_has_no_cause(log: Log) -> None:
     itself = "01K00000000000000000000000"
     assert causes_of(log.get, note(log, id=itself, causation_id=str(id_uuid(itself)))) == ((), "")
+
+
+def test_causes_that_go_round_in_a_circle_are_each_returned_once(log: Log) -> None:
+    first, second = "01K00000000000000000000000", "01K00000000000000000000001"
+    circle = note(log, id=first, causation_id=second), note(log, id=second, causation_id=first)
+    assert causes_of(log.get, note(log, causation_id=second)) == ((circle[1], circle[0]), "")

@@ -131,3 +131,8 @@ def test_payloads_with_numbers_that_are_not_exact_everywhere_need_a_second_look(
     payloads[1] = {"text": sign * (NUMBER_MAX + 1)}
     assert not clear_texts(payloads, [msgspec.json.encode(payload) for payload in payloads])
     log.close()
+
+
+def test_payloads_with_a_key_that_nobody_has_looked_at_need_a_second_look() -> None:
+    payloads: list[dict[str, Any]] = [{"the key of this one payload": "a"}]
+    assert not clear_texts(payloads, [msgspec.json.encode(payload) for payload in payloads])

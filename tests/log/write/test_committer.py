@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 import time
 import traceback
@@ -14,6 +15,7 @@ from typing import Any, Self
 import pytest
 from tests.log.write.held_up import PATIENCE_S, HeldUp
 
+import everlog.log.write.committer as module
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
 from everlog.log.write.committer import GROUP_MAX, Committer, HeldBack
 from everlog.log.write.group import Item, Plain
@@ -92,6 +94,12 @@ class Bench(Committer):
     def __init__(self, store: Store, **options: Any) -> None:
         super().__init__(store, Stages(), **options)
         self.bench_store = store
+        self.took_s: float | None = None  # for a test: how long the last commit took
+
+    def _wait_for_others(self, here: int) -> None:
+        if self.took_s is not None:
+            self._took_s = self.took_s
+        super()._wait_for_others(here)
 
     def is_held_up(self) -> bool:
         """True for the first caller, which leaves the queue at once and is held up inside the store."""
@@ -571,3 +579,108 @@ def test_closing_ends_also_when_the_store_takes_no_more_writes(store: Store, com
     closing.join(PATIENCE_S)
     assert not closing.is_alive()
     callers.join()
+
+
+# ---- who is on the way
+
+
+def test_a_leader_waits_for_those_of_the_last_group(
+    store: Store, committer: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the two that waited would commit without the first one, which comes again at once."""
+    monkeypatch.setattr(module, "WAIT_MAX_S", PATIENCE_S)
+    callers = held_up(store, committer)
+    callers.submit("second", note("second"))
+    callers.submit("third", note("third"))
+    committer.took_s = PATIENCE_S
+    store.go_on.set()
+    callers.threads[0].join(PATIENCE_S)
+    committer.write(note("again"))
+    callers.join()
+    assert store.groups == [1, 3]
+
+
+def test_a_leader_does_not_wait_longer_than_the_last_commit_took_and_not_each_time(
+    store: Store, committer: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    waits = committer._wait_for_others
+
+    def wait_for_others(here: int) -> None:
+        waited.append(committer._not_waiting)
+        waits(here)
+
+    monkeypatch.setattr(committer, "_wait_for_others", wait_for_others)
+    callers = held_up(store, committer)
+    callers.submit("second", note("second"))
+    committer.took_s = 0.001
+    store.go_on.set()
+    callers.join()  # the first one does not come again
+    assert store.groups == [1, 1]
+    assert committer._not_waiting > 0
+    began = time.monotonic()
+    committer.took_s = PATIENCE_S
+    committer.write(note("alone"))
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert waited == [0]
+
+
+class Stopped(BaseException):
+    """What a handler of a signal raises, such as SystemExit."""
+
+
+def test_a_leader_that_a_signal_stops_while_it_waits_holds_nobody_up(
+    store: Store, committer: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler of a signal other than SIGINT raises at once, also between two steps of the committer."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(module, "WAIT_MAX_S", PATIENCE_S)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for come in (False, True):
+            committer._expected, committer.took_s, committer._not_waiting = 2, PATIENCE_S, 0
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Stopped):
+                committer.write(note("stopped"))
+            assert not committer.busy
+            committer._expected = 1
+            if come:  # a later leader must not take an earlier caller for one that has come
+                assert not committer._all_here.acquire(blocking=False)
+            assert committer.write(note("later")) == "later"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert set(read_notes(store.small_state, "")) == {"later"}
+
+
+def test_a_caller_that_is_stopped_when_it_has_just_got_the_lead_passes_it_on(
+    store: Store, committer: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, stopped = committer._wait_for_others, [Stopped()]
+
+    def wait_for_others(here: int) -> None:
+        if stopped:
+            raise stopped.pop()
+        waits(here)
+
+    monkeypatch.setattr(committer, "_wait_for_others", wait_for_others)
+    callers = held_up(store, committer)
+    callers.submit("second", note("second"))
+    callers.submit("third", note("third"))
+    store.go_on.set()
+    callers.join()
+    assert isinstance(callers.results["second"], Stopped)
+    assert callers.results["third"] == "third"
+    assert committer.write(note("later")) == "later"
+    assert set(read_notes(store.small_state, "")) == {"first", "third", "later"}
+
+
+def test_a_caller_that_is_always_alone_never_waits(
+    store: Store, committer: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "_wait_for_others", lambda here: pytest.fail("there was nobody"))
+    for number in range(5):
+        committer.write(note(f"n{number}"))
+    assert store.groups == [1] * 5

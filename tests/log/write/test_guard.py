@@ -90,12 +90,12 @@ def test_a_rule_holds_for_every_local_writer(guarded: Log, writer: str) -> None:
     assert (refused.code, refused.stream) == ("too_many", "thing/1")
 
 
-def test_earlier_drafts_of_a_batch_count(guarded: Log) -> None:
-    drafts = [Draft("thing.said", "thing/1", {"value": number}) for number in range(LIMIT + 1)]
+def test_earlier_drafts_of_a_batch_count_and_the_first_refusal_ends_it(guarded: Log, guards: Counting) -> None:
+    drafts = [Draft("thing.said", "thing/1", {"value": number}) for number in range(LIMIT + 3)]
     with pytest.raises(TooMany):
         guarded.append_batch(drafts)
-    assert guarded.head() == 0
-    assert len(guarded.append_batch(drafts[1:])) == LIMIT
+    assert (guarded.head(), guards.judged) == (0, LIMIT + 1)
+    assert len(guarded.append_batch(drafts[:LIMIT])) == LIMIT
 
 
 def test_a_type_that_no_program_owns_is_not_judged(guarded: Log, guards: Counting) -> None:

@@ -13,7 +13,6 @@ from tests.pipeline.world import World
 from everlog.core.query import Cursor
 from everlog.pipeline.engines.spark import SparkEngine
 from everlog.pipeline.lake import buckets
-from everlog.pipeline.lake import compact as compacting
 from everlog.pipeline.lake.compact import compact
 
 
@@ -136,4 +135,3 @@ def test_buckets_pay_for_many_folds_over_many_events() -> None:
     assert not buckets.pays(events=10_000_000, folds=1)
     assert not buckets.pays(events=10_000, folds=20)
     assert buckets.pays(events=10_000_000, folds=3)
-    assert compacting.SMALL_BYTES < compacting.FILE_BYTES

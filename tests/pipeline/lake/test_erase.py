@@ -135,7 +135,7 @@ def test_a_purged_stream_may_go_on(filled: World) -> None:
 
 
 def test_a_purge_takes_what_was_set_aside_too(world: World) -> None:
-    from tests.pipeline.shop import SHOP, Moved
+    from tests.pipeline.shop import SHOP, Moved, asking
 
     from everlog.catalog.catalog import Catalog
 
@@ -144,7 +144,7 @@ def test_a_purge_takes_what_was_set_aside_too(world: World) -> None:
     extra.event("order.lost")(Moved)
     world.reopen(extra)
     world.log.append("order.lost", stream=STREAM, payload={"went_to": SENTINEL})
-    world.reopen(SHOP)
+    world.reopen(asking())
     world.say("public")
     world.run()
     assert len(world.rows("quarantine")) == 1

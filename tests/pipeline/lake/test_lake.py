@@ -96,8 +96,9 @@ def test_but_not_one_that_the_committing_library_misreads(tmp_path: Path, folder
 # ---- readers that are not Spark
 
 
-@pytest.fixture
-def filled(lake: Lake, numbers: Any) -> Lake:
+@pytest.fixture(params=["lake", "my läke"])
+def filled(request: pytest.FixtureRequest, tmp_path: Path, numbers: Any) -> Lake:
+    lake = Lake.open(tmp_path / request.param, log_id=LOG, create=True)
     lake.events.append(numbers(1, 10, parts=2), cursor=at(10))
     lake.events.append(numbers(11, 12), cursor=at(12))
     lake.events.write(numbers(100, 200), cursor=at(200))  # what a killed run left must not show
@@ -105,7 +106,10 @@ def filled(lake: Lake, numbers: Any) -> Lake:
 
 
 def test_polars_reads_it(filled: Lake) -> None:
-    found = pl.read_delta(str(filled.events.path)).sort("position")
+    """Polars does not decode the names of files: a path with a space or an umlaut is read by its list of files."""
+    path = str(filled.events.path)
+    plain = path.isascii() and " " not in path
+    found = (pl.read_delta(path) if plain else pl.read_parquet(filled.events.paths())).sort("position")
 
     assert found["position"].to_list() == list(range(1, 13))
     assert found.schema["occurred_at"] == pl.Datetime("us", "UTC")

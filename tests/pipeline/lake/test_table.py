@@ -202,7 +202,7 @@ def test_a_lost_file_is_named_with_the_way_out(lake: Lake, spark: SparkSession, 
 
     with pytest.raises(Damaged, match="is missing") as raised:
         lake.events.read(spark)
-    assert raised.value.hint == "everlog pipeline run --rebuild events"
+    assert raised.value.hint == "everlog pipeline verify --heal"
 
 
 def test_a_cut_file_is_named(lake: Lake, spark: SparkSession, numbers: Any) -> None:

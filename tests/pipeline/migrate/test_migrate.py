@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipeline.migrate.test_chunks import line
+from tests.transfer.foreign import text
+from tests.transfer.test_exporting import source
+from tests.transfer.test_spec_kitty import created, moved
 
 import everlog
 from everlog.errors import BadFile, ClockJump, Conflict, NotALog
@@ -16,6 +19,7 @@ from everlog.pipeline.migrate.migrate import Migrated, migrate
 from everlog.testing.builders import put_note
 from everlog.transfer.copy import UNFINISHED
 from everlog.transfer.import_pass import Options
+from everlog.transfer.importing import import_files
 from everlog.transfer.mapping import RowMapping
 from everlog.wiring import copy_target
 
@@ -37,10 +41,9 @@ def history(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(spark: SparkSession, tmp_path: Path, history: Path) -> Migrate:
-    def migrated(url: str, *paths: Path, options: Options | None = None, **more: object) -> Migrated:
+    def migrated(url: str, *paths: Path, options: Options | None = None, **more: Any) -> Migrated:
         target = copy_target(url, base=tmp_path)
-        found: Migrated = migrate(spark, paths or [history], target, tmp_path / "staging", options, **more)  # type: ignore[arg-type]
-        return found
+        return migrate(spark, paths or [history], target, tmp_path / "staging", options, **more)
 
     return migrated
 
@@ -103,6 +106,40 @@ def test_a_bad_line_is_named_and_no_log_is_made(run: Migrate, history: Path, tmp
         run("segments:new")
     assert error.value.details["problems"][0].startswith("2.jsonl:61: ")
     assert not (tmp_path / "new").exists()
+
+
+def test_bad_lines_are_set_aside_and_ids_replaced_as_in_an_import(run: Migrate, tmp_path: Path) -> None:
+    """Two files of spec-kitty: a reference from the second to an id in the first, an id on two lines, no JSON, and
+    a payload that no catalog fits."""
+    folder = tmp_path / "kitty"
+    first = [created(1, "WP01"), moved(1, "WP01", "claimed", "2026-02-01T09:00:00Z", event_id="evt-1"), {"odd": 1}]
+    clash = moved(3, "WP02", "done", "2026-02-02T09:00:00Z")
+    cause = {**created(5, "WP03"), "causation_id": "evt-1"}
+    second = [clash, {**clash, "reason": "another"}, cause, {"odd": 2}]
+    third = [{**clash, "reason": "a third"}]
+    for number, lines in enumerate((first, second, third), 1):
+        (folder / str(number)).mkdir(parents=True)
+        ending = b"{broken\n" if number == 1 else b""
+        (folder / str(number) / "status.events.jsonl").write_bytes(text(*lines) + ending)
+    files = sorted(folder.rglob("*.jsonl"))
+    kept: list[bytes] = []
+    options = Options(new_ids=True)
+    with everlog.open("memory:") as log:
+        sources = [source(file.read_bytes(), file.relative_to(folder).as_posix()) for file in files]
+        imported = import_files(log, sources, options, set_aside=kept.extend)
+        expected = [(one.event.id, one.event.type, one.event.causation_id) for one in log.read()]
+    aside: list[bytes] = []
+    for dry_run in (True, False):
+        found = run("sqlite:new.db", folder, options=options, set_aside=aside.extend, dry_run=dry_run)
+        assert (found.set_aside, found.new_ids) == (imported.set_aside, imported.new_ids) == (5, 1)
+        assert found.events == imported.events == len(expected)
+        assert bool(aside) is not dry_run
+    assert sorted(b"".join(aside).splitlines()) == sorted(b"".join(kept).splitlines())
+    assert [one for one in found.problems if "2/status.events.jsonl:4" in one] == [], "one problem for all of a shape"
+    with everlog.open(f"sqlite:{tmp_path / 'new.db'}", create=False) as log:
+        assert [(one.event.id, one.event.type, one.event.causation_id) for one in log.read()] == expected
+        assert log.verify().ok
+    assert run("sqlite:new2.db", folder, options=options, set_aside=aside.extend).digest == found.digest
 
 
 def test_one_id_on_two_lines_that_differ_is_refused(run: Migrate, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.pipeline.shop import SHOP
 from tests.pipeline.tables.test_typed import PLACED, recorded, typed
 
 from everlog.pipeline.tables.columns import columns_of
-from everlog.pipeline.tables.typed import ENVELOPE, reading_of
+from everlog.pipeline.tables.readings import ENVELOPE, Readings
 
 
 def test_a_column_has_the_type_of_its_field() -> None:
@@ -38,7 +38,7 @@ def test_a_column_has_the_type_of_its_field() -> None:
 
 
 def test_a_field_never_hides_a_column_of_the_envelope() -> None:
-    reading = reading_of(SHOP, "order.placed")
+    reading = Readings(SHOP, {}).of("order.placed")
     assert reading is not None
     assert [column.name for column in reading.columns][-2:] == ["version_", "Note_"]
     assert reading.schema.names[: len(ENVELOPE)] == list(ENVELOPE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.shop import SHOP, Moved, name_the_lane
+from tests.pipeline.shop import SHOP, Moved, asking, name_the_lane
 from tests.pipeline.world import World
 
 from everlog.catalog.catalog import Catalog
@@ -32,7 +32,7 @@ def test_what_cannot_be_typed_is_set_aside_with_position_and_reason(world: World
     world.reopen(extra)
     world.say("one")
     world.log.append("order.lost", stream="order/1", payload={"went_to": "nowhere"})
-    world.reopen(SHOP)
+    world.reopen(asking())
 
     assert world.run().set_aside == 1
     (row,) = world.rows("quarantine")

@@ -13,7 +13,8 @@ from tests.pipeline.shop import SHOP, Moved
 
 from everlog.core.event import Position, Recorded
 from everlog.pipeline.source.rows import batch_of
-from everlog.pipeline.tables.typed import REASON_CHARS_MAX, Typist, by_type, reading_of
+from everlog.pipeline.tables.readings import Readings
+from everlog.pipeline.tables.typed import REASON_CHARS_MAX, Typist, by_type
 from everlog.testing.builders import event
 
 PLACED: dict[str, Any] = {
@@ -37,7 +38,7 @@ def rows(*records: Recorded) -> pa.RecordBatch:
 
 
 def typed(*records: Recorded) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    good, aside = Typist(SHOP).typed(records[0].event.type, rows(*records))
+    good, aside = Typist(Readings(SHOP, {})).typed(records[0].event.type, rows(*records))
     return ([] if good is None else good.to_pylist()), ([] if aside is None else aside.to_pylist())
 
 
@@ -99,7 +100,7 @@ def test_a_payload_that_is_no_object_is_set_aside() -> None:
     batch = rows(recorded(1, **PLACED), recorded(2, **PLACED))
     broken = batch.set_column(batch.schema.get_field_index("payload"), "payload", pa.array(['{"lane"', "{}"]))
 
-    good, aside = Typist(SHOP).typed("order.placed", broken)
+    good, aside = Typist(Readings(SHOP, {})).typed("order.placed", broken)
     assert good is None
     assert aside is not None
     assert [row["code"] for row in aside.to_pylist()] == ["not_canonical", "invalid_payload"]
@@ -118,7 +119,7 @@ def test_every_event_ends_up_in_exactly_one_place(kinds: list[tuple[str, int]]) 
         return
     said = {"order.placed": PLACED, "parcel.moved": {"went_to": "doing"}, "x.y": {}}
     batch = rows(*(recorded(at, kind, version, **said[kind]) for at, (kind, version) in enumerate(kinds, 1)))
-    typist = Typist(SHOP)
+    typist = Typist(Readings(SHOP, {}))
     found: list[int] = []
     for event_type, mine in by_type(batch):
         for part in typist.typed(event_type, mine):
@@ -134,7 +135,7 @@ def test_a_reading_changes_with_what_decides_it() -> None:
         catalog = Catalog()
         catalog.event("parcel.moved", version=version)(Moved)
         catalog.upcaster("parcel.moved", from_version=1)(upcaster)
-        found = reading_of(catalog, "parcel.moved")
+        found = Readings(catalog, {}).of("parcel.moved")
         assert found is not None
         return found.number
 

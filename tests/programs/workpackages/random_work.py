@@ -7,6 +7,7 @@ import random
 from everlog.log.log import Log
 from everlog.programs.command import By
 from everlog.programs.perform import perform
+from everlog.programs.workpackages.claiming import Claim, Release, Renew
 from everlog.programs.workpackages.commands import Create, Depend, Gate, GateResult, Move, Spec, Subtask, Workspace
 from everlog.programs.workpackages.events import LANES
 
@@ -16,7 +17,7 @@ PACKAGES = [f"WP{number:02}" for number in range(1, 7)]
 def step(log: Log, chance: random.Random) -> None:
     package = chance.choice(PACKAGES)
     by = By(actor=chance.choice(["user:ada", "agent:builder"]))
-    match chance.randrange(12):
+    match chance.randrange(14):
         case 0:
             perform(log, Spec(slug=f"00{chance.randrange(3)}-x", title="A feature"), by)
         case 1 | 2:
@@ -43,6 +44,8 @@ def step(log: Log, chance: random.Random) -> None:
             )
         case 8:
             perform(log, Workspace(id=package, path=f"trees/{package}", branch=chance.choice(["", "main"])), by)
+        case 9 | 10:
+            perform(log, chance.choice([Claim(id=package), Renew(id=package), Release(id=package)]), by)
         case _:
             reason = chance.choice(["", "it is not good enough yet"])
             perform(log, Move(id=package, to=chance.choice([*LANES, "doing", "for_review"]), reason=reason), by)

@@ -53,7 +53,7 @@ def clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Clone, Clon
     first = Clone(tmp_path / "first", "user:ada")
     first.path.mkdir()
     first.git("init", "-q", "-b", "main")
-    first.everlog("init", "--store", "jsonl:.")
+    first.everlog("init", "--store", "jsonl:.", "--program", "wp")
     first.wp("create", "WP01", "Index")
     first.commit()
     second = Clone(tmp_path / "second", "user:bob")

@@ -23,8 +23,8 @@ from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN
 from everlog.server.events import hub, sending
+from everlog.server.events.clients import Client
 from everlog.server.events.frames import frames_of
-from everlog.server.events.hub import Client
 from everlog.server.events.sending import Chunk
 
 

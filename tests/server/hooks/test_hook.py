@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from standardwebhooks.webhooks import Webhook
 
 import everlog
+from everlog.cli.hooks import hooks_command
 from everlog.errors import Conflict, Forbidden, InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.server.hooks import hook as hooks
@@ -161,6 +163,8 @@ def test_what_could_not_be_delivered_is_replayed(log: Log, receiver: Receiver, t
             if group.dead_letters():
                 break
     assert [letter.reason for letter in group.dead_letters()] == ["no answer"]
+    shown = CliRunner().invoke(hooks_command, ["list", "--log", f"sqlite:{tmp_path}/log.db"])
+    assert shown.output.rstrip("\n").split("\t")[-1] == "1"  # its dead letters
     assert replay(log, "shop", by="user:ada") == 1
     sending = Deliveries(log, tmp_path / "keys")
     until(lambda: receiver.ids() == [sent])

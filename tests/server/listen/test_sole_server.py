@@ -15,9 +15,9 @@ from everlog.errors import Busy
 from everlog.server.listen.holder import sole_server
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
-def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path, kind: str) -> None:
-    url = new_log(tmp_path, kind)
+def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
+    """As processes; the other kinds of log have the same lock, and the test below opens each."""
+    url = new_log(tmp_path, "jsonl")
     with running(url) as first:
         second = subprocess.run(
             [sys.executable, "-m", "everlog", "serve", "--log", url, "--port", "0", "--json"],
@@ -46,11 +46,15 @@ def test_a_log_without_files_has_no_lock() -> None:
         pass
 
 
-def test_the_lock_is_released_at_the_end(tmp_path: Path) -> None:
-    with everlog.open(f"sqlite:{tmp_path}/log.db") as log:
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
+def test_the_lock_is_released_at_the_end(tmp_path: Path, kind: str) -> None:
+    url = new_log(tmp_path, kind)
+    with everlog.open(url) as log, everlog.open(url) as other:
         with sole_server(log) as holder:
             holder.answers_at("http://127.0.0.1:1")
-            with pytest.raises(Busy, match=r"127\.0\.0\.1:1"), sole_server(log):
+            with pytest.raises(Busy, match=r"127\.0\.0\.1:1"), sole_server(other):
                 pass
-        with sole_server(log):
+            log.append("note.added", stream="note/1", payload={"text": "the log itself is open to others"})
+            assert other.head() == 1
+        with sole_server(other):
             pass

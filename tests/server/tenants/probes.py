@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -154,10 +155,12 @@ def _of_route(route: Route, about: Subject, *, dry_run: bool) -> Iterator[Probe]
             yield Probe(route, field, f"{path}?{urlencode(pairs)}" if pairs else path, _with(given, field, value))
 
 
+@cache
 def _fields(kind: Any) -> set[str]:
     return set() if kind is None else {one.encode_name for one in msgspec.structs.fields(kind)}
 
 
+@cache
 def _item(kind: Any) -> Any:
     """Return the struct of a body: a batch is a list of them."""
     found = msgspec.inspect.type_info(kind)

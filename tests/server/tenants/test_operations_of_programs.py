@@ -110,7 +110,7 @@ def _pairs(operation: Operation, given: dict[str, Any]) -> Iterator[tuple[str, s
 def others_write(log: Log, name: str, seed: int) -> int:
     """Let other tenants use the same program, with the same names if they can; return how much was recorded."""
     program, chance, before = programs.load(name), random.Random(seed), log.head()
-    for _ in range(60):
+    for _ in range(30):
         made = random_value(program, chance.choice(program.commands), log, chance)
         try:
             perform(log, made, By(actor=f"user:eve{seed}", within=chance.choice(OUTSIDE[:2])))
@@ -135,26 +135,28 @@ def test_what_others_write_changes_no_answer(apps: dict[str, App], operation: Op
     assert again.headers.get("etag") == page.headers.get("etag")
 
 
-@pytest.mark.parametrize("query", ["?dry_run=true", "?dry_run=true&full=true"])
 @pytest.mark.parametrize("operation", DONE)
-def test_what_others_write_changes_no_dry_run(apps: dict[str, App], operation: Operation, query: str) -> None:
+def test_what_others_write_changes_no_dry_run(apps: dict[str, App], operation: Operation) -> None:
     name = operation.name.partition(".")[0]
     app, given = apps[name], fields_of(operation, _KNOWN[name])
     own = caller(app, SCOPE)
-    status, before = answer_to(own, operation, given, query=query)
+
+    def answers() -> list[tuple[int, bytes]]:
+        found = [
+            answer_to(own, operation, given, query=query) for query in ("?dry_run=true", "?dry_run=true&full=true")
+        ]
+        return [(status, _MADE_ANEW.sub(b"", body)) for status, body in found]
+
+    before = answers()
     assert others_write(app.services["log"].log, name, next(_SEEDS)) >= 5
-    assert (status, _MADE_ANEW.sub(b"", before)) == (
-        status,
-        _MADE_ANEW.sub(b"", answer_to(own, operation, given, query=query)[1]),
-    )
+    assert answers() == before
 
 
 _MADE_ANEW = re.compile(
-    rb'"(?:[a-z]+_at|salt|commitment|short_id|title|summary|next)":("[^"]*"|\[[^]]*\])|"upto":[{][^}]*[}]'
+    rb'"(?:[a-z]+_at|salt|commitment|short_id|title|summary|next)":("[^"]*"|\[[^]]*\])'
     rb'|"id":"[0-9a-z]{4}"|[0-9A-HJKMNP-TV-Z]{26}'
 )
-"""What a dry run makes anew each time, such as ids and names that follow from them; and `upto`, the ends of chains
-of nodes, which a revocation must state: with them, its dry run shows how many events the nodes of a member made."""
+"""What a dry run makes anew each time, such as ids and names that follow from them."""
 
 
 @pytest.mark.parametrize("named", ["with its scope", "without its scope"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from tests.support.examples import examples
 
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.index import read
@@ -49,6 +49,6 @@ class NoIndexMachine(JsonlMachine):
 
 
 TestJsonlMachine: Any = JsonlMachine.TestCase
-TestJsonlMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestJsonlMachine.settings = examples(25, full=40, steps=25)
 TestNoIndexMachine: Any = NoIndexMachine.TestCase
-TestNoIndexMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestNoIndexMachine.settings = examples(15, full=30, steps=25)

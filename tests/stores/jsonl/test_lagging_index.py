@@ -296,3 +296,16 @@ def test_an_append_makes_few_system_calls(path: Path) -> None:
     # The median: right after a file was created, its folder is listed before every write.
     per_append = median([after - before for before, after in pairwise(flushes[-100:])])
     assert per_append <= CALLS_MAX, calls[flushes[-11] : flushes[-10]]
+
+
+def test_lines_that_only_a_killed_writer_knew_are_counted_as_missing_when_they_are_cut(path: Path) -> None:
+    """The log looks like one that was put back, so it is read and goes on."""
+    end(child(path, "for number in range(5): add(str(number))"))
+    (file,) = day_files(path)
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]))
+    with closing(JsonlStore(path)) as store, closing(JsonlStore(path)) as other:
+        for each in (store, other):
+            assert texts(each) == ["0", "1", "2"]
+            assert each.missing_own_events() == 2
+        Log(other, BUILT_IN, actor="user:ada").append("note.added", stream="note/1", payload={"text": "more"})
+        assert (store.missing_own_events(), other.missing_own_events()) == (0, 0)

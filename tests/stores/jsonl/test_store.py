@@ -6,7 +6,7 @@ import json
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -244,3 +244,8 @@ def _held(folder: Path) -> list[Path]:
         with suppress(OSError):  # the one of this list is closed by now
             found.append(handle.readlink())
     return [file for file in found if file.is_relative_to(folder)]
+
+
+def test_a_new_log_has_the_folder_of_its_day_files(path: Path) -> None:
+    with closing(JsonlStore(path)):
+        assert (path / "events").is_dir()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.stores.jsonl.own import codes, day_files, texts
 
+from everlog.catalog.builtin import BUILT_IN
 from everlog.errors import Damaged
+from everlog.log.log import Log
+from everlog.log.write.draft import Draft
 from everlog.stores.jsonl.day_files import OpenDayFile, looks_torn
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
@@ -31,10 +36,6 @@ def put(store: JsonlStore, *texts: str, stream: str = "note/1") -> None:
 def day_file(path: Path) -> Path:
     (file,) = (path / "events").iterdir()
     return file
-
-
-def codes(store: JsonlStore) -> list[str]:
-    return [problem.code for problem in store.check()]
 
 
 def test_the_rest_of_a_write_that_the_index_knows_is_not_cut_when_its_end_is_lost(path: Path) -> None:
@@ -175,3 +176,20 @@ def test_who_looked_before_the_copy_had_an_origin_takes_half_a_batch_for_torn(
     assert positions(reader.read()) == [1]
     reader.close()
     writer.close()
+
+
+@pytest.mark.parametrize("left", [b'{"actor', b"\0" * 40], ids=["half a line", "zeros"])
+def test_a_torn_line_takes_nothing_of_the_batch_before_it(path: Path, left: bytes) -> None:
+    with closing(JsonlStore(path)) as store:
+        log = Log(store, BUILT_IN, actor="user:ada")
+        log.append_batch([Draft("note.added", "note/1", {"text": text}) for text in "ab"])
+    (file,) = day_files(path)
+    with file.open("ab") as end:
+        end.write(left)
+    for index in (path / "local").glob("index.db*"):
+        index.unlink()
+    with closing(JsonlStore(path)) as store, closing(JsonlStore(path)) as other:
+        assert texts(store) == ["a", "b"]
+        Log(other, BUILT_IN, actor="user:ada").append("note.added", stream="note/1", payload={"text": "c"})
+        assert texts(store) == texts(other) == ["a", "b", "c"]
+        assert codes(store) == []

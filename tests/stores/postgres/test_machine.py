@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.examples import examples
 from tests.support.postgres_schemas import Schemas
 
 from everlog.stores.contract import Store
@@ -44,13 +44,9 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_any_history_is_the_same_as_in_memory() -> None:
-    run_state_machine_as_test(
-        PostgresMachine, settings=settings(max_examples=12, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(PostgresMachine, settings=examples(6, full=12, steps=25))
 
 
 @pytest.mark.usefixtures("_small_pages")
 def test_any_history_is_the_same_across_small_pages() -> None:
-    run_state_machine_as_test(
-        PostgresMachine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(PostgresMachine, settings=examples(12, full=20, steps=30))

@@ -1,7 +1,7 @@
 """Every disk that a crash can leave behind while a segments log is written, rotated, purged, indexed or closed.
 
 A kill is followed by a power cut at every step of the recovery, which takes most of the time. The short form does
-that for some of the kills, the long form (--full) for more of them. The power cuts are the same in both.
+that for some of the kills, the long form (--full) for more of them, and after more of the power cuts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.crash_states import Effort, Model, kills, power_cuts
+from tests.support.crash_states import CrashState, Effort, Model, kills, power_cuts
 from tests.support.faults import RecordingFiles
 from tests.support.recovery import Report, check, check_bit_flips
 
@@ -92,6 +92,7 @@ def append_one(files: RecordingFiles, number: int) -> None:
 
 
 WALK = Effort(exhaustive_max=64, samples=16, tears_max=8)
+SHORT_WALK = Effort(exhaustive_max=24, samples=8, tears_max=4)
 DEEPER = Effort(exhaustive_max=4, samples=2, tears_max=1)
 
 
@@ -100,9 +101,13 @@ def one_kill_of(pytestconfig: pytest.Config) -> int:
     return 1 if pytestconfig.getoption("--full") else 8
 
 
+def cuts(files: RecordingFiles, one_kill_of: int, *, since: int = 0) -> list[CrashState]:
+    return power_cuts(files, models=BOTH, effort=WALK if one_kill_of == 1 else SHORT_WALK, since=since)
+
+
 def judged(files: RecordingFiles, one_kill_of: int) -> Report:
-    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)[::one_kill_of]]
-    return check(recover, states, append=append_one, nested_max=15, effort=DEEPER)
+    states = [*cuts(files, one_kill_of), *kills(files)[::one_kill_of]]
+    return check(recover, states, append=append_one, nested_max=15 if one_kill_of == 1 else 5, effort=DEEPER)
 
 
 def test_appending_survives_every_crash(one_kill_of: int) -> None:
@@ -151,7 +156,7 @@ def test_rotation_survives_every_crash(one_kill_of: int) -> None:
         numbers.append(files, store, number)
     store.close()
     assert len(store.layout.numbers(files)) == 4
-    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)[:: 3 if one_kill_of == 1 else 20]]
+    states = [*cuts(files, one_kill_of), *kills(files)[:: 3 if one_kill_of == 1 else 20]]
     report = check(recover, states, append=append_one, nested_max=10, effort=DEEPER)
     assert report.violations == [], report
     assert report.states > 100
@@ -167,7 +172,7 @@ def test_making_a_log_survives_every_crash(one_kill_of: int) -> None:
         open_on(disk).close()
         return recover(disk)
 
-    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)[::one_kill_of]]
+    states = [*cuts(files, one_kill_of), *kills(files)[::one_kill_of]]
     report = check(recover_or_make, states, append=append_one, nested_max=15, effort=DEEPER)
     assert report.violations == [], report
 
@@ -191,7 +196,7 @@ def test_recovering_a_torn_tail_survives_every_crash(one_kill_of: int) -> None:
     numbers = Numbers()
     numbers.append(disk, store, 3)
     store.close()
-    states = [*power_cuts(disk, models=BOTH, effort=WALK), *kills(disk)[::one_kill_of]]
+    states = [*cuts(disk, one_kill_of), *kills(disk)[::one_kill_of]]
     report = check(recover, states, nested_max=15, effort=DEEPER)
     assert report.violations == [], report
 
@@ -226,7 +231,7 @@ def test_a_purge_survives_every_crash_and_is_finished(one_kill_of: int) -> None:
     assert not [path for path, content in files.visible().items() if b"odd-sentinel" in content]
     store.close()
     killed = kills(files)[since :: 3 if one_kill_of == 1 else 6]
-    states = [*power_cuts(files, models=BOTH, effort=WALK, since=since), *killed]
+    states = [*cuts(files, one_kill_of, since=since), *killed]
     report = check(_purged_recover, states, nested_max=5, effort=DEEPER)
     assert report.violations == [], report
     assert report.states > 100

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from tests.support.examples import examples
 
 from everlog.stores import open_write, staged_group
 from everlog.stores.contract import Store
@@ -53,6 +53,6 @@ class SmallPiecesMachine(SegmentsMachine):
 
 
 TestSegmentsMachine: Any = SegmentsMachine.TestCase
-TestSegmentsMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestSegmentsMachine.settings = examples(12, full=20, steps=25)
 TestSmallPiecesMachine: Any = SmallPiecesMachine.TestCase
-TestSmallPiecesMachine.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestSmallPiecesMachine.settings = examples(20, full=50, steps=30)

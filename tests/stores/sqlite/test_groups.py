@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.stores.sqlite.own import own_event
 
 from everlog.stores.sqlite.groups import COLUMNS, BadRow, StoredGroup, claimed_places
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.stores.sqlite.stored import read_groups
 
 NAMES = ("first", "last", "kept", "received_us", "origin", "first_seq", "count", "previous", "hash", "signature")
 
@@ -35,3 +37,21 @@ def test_a_value_of_another_type_or_content_is_damage(column: int, other: Any, t
 def test_the_places_of_a_damaged_row_are_numbers() -> None:
     assert claimed_places((15, 20)) == (15, 20)
     assert claimed_places((15, None)) == (15, 15)
+
+
+def test_a_read_of_some_groups_takes_no_rows_beyond_them(tmp_path: Path) -> None:
+    """A page of one event over HTTP took 1,000 positions, with 8 MB of payloads."""
+    store = SqliteStore(tmp_path / "log.db")
+    for _ in range(20):
+        own_event(store)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "log.db")) as database:
+        taken: list[Any] = []
+
+        def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
+            rows = database.execute(sql, values).fetchall()
+            taken.extend(rows if "FROM groups WHERE" in sql else [])
+            return rows
+
+        assert [one.first for one in read_groups(fetch, 3, 5) if isinstance(one, StoredGroup)] == [4, 5]
+    assert len(taken) == 2

@@ -1,7 +1,9 @@
 """Random histories of a log in git: three clones that branch, switch, commit, merge, rebase, pick, stash, reset and
-clean, between appends and reads.
+clean, between appends, requests with keys, purges and reads.
 
-The truth is in the lines of the files that are checked out: they are folded here, without the store.
+The truth is in the lines of the files that are checked out: they are folded here, without the store. They leave one
+question open. Git can put back events beside the record of their purge, and only the copy that purged them still
+knows that it did: these may be shown or not, but to every handle and on every read path in the same way.
 """
 
 from __future__ import annotations
@@ -9,19 +11,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.conftest import CATALOG, Clock
 
 from everlog.core.event import Event
 from everlog.core.query import Cursor
+from everlog.errors import AlreadyPurged
 from everlog.files import DiskFiles
 from everlog.log.log import Log
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine
+from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.transfer.git import install
 from everlog.views.registry import Views
@@ -29,7 +32,7 @@ from everlog.views.view import View
 
 DAY_US = 24 * 3600 * 1_000_000
 BRANCHES = ("main", "one", "two")
-STEPS = 14
+STEPS = 16
 Board = dict[str, list[str]]
 
 
@@ -57,19 +60,37 @@ def open_log(path: Path, clock: Clock) -> Log:
     return Log(store, CATALOG, actor="user:ada", now_us=clock, make_views=lambda log: Views(log, (Said,)))
 
 
-def checked_out(path: Path) -> dict[str, EventLine]:
-    """The events in the files, by id."""
-    found: dict[str, EventLine] = {}
+class CheckedOut(NamedTuple):
+    """What is in the files, by id."""
+
+    events: dict[str, EventLine]
+    purged: dict[str, str]  # the purge of each
+    purges: set[str]
+
+    def put_back(self, purged: dict[str, set[str]]) -> set[str]:
+        """The events that are here beside the record of their purge."""
+        return {event_id for purge in self.purges for event_id in purged.get(purge, ()) if event_id in self.events}
+
+
+def checked_out(path: Path) -> CheckedOut:
+    found = CheckedOut({}, {}, set())
     for file in sorted((path / ".everlog" / "events").glob("*.jsonl")):
         for each in scan(file.read_bytes()):
-            assert isinstance(each.line, EventLine), f"{file}: {each.reason}"
-            found[each.line.id] = each.line
+            match each.line:
+                case EventLine() as line:
+                    found.events[line.id] = line
+                case PurgedLine() as line:
+                    found.purged[line.id] = line.purge
+                case PurgeLine() as line:
+                    found.purges.add(line.id)
+                case None:
+                    raise AssertionError(f"{file}: {each.reason}")
     return found
 
 
-def fold(lines: dict[str, EventLine]) -> Board:
+def fold(lines: Iterable[EventLine]) -> Board:
     board: Board = {}
-    for line in lines.values():
+    for line in lines:
         board.setdefault(line.stream, []).append(str(line.event().payload["value"]))
     return {stream: sorted(values) for stream, values in board.items()}
 
@@ -98,14 +119,16 @@ class Reader:
 class Player:
     """A clone, with a log that stays open, and logs that are opened for one question."""
 
-    def __init__(self, path: Path, random: Random, clock: Clock) -> None:
+    def __init__(self, path: Path, random: Random, clock: Clock, purged: dict[str, set[str]]) -> None:
+        """`purged` are the events of every purge that any clone made."""
         self.path = path
         self.random = random
         self.clock = clock
+        self.purged = purged
         self.log = open_log(path, clock)
         self.reader, self.other_reader = Reader(), Reader()
         self.told = 0
-        self.stashed = 0
+        self.answers: dict[str, set[str]] = {}
 
     def close(self) -> None:
         self.log.close()
@@ -114,34 +137,40 @@ class Player:
 
     def check(self) -> None:
         """Both handles, in any order, or only one of them: the board is the fold, and no cursor skips."""
-        looks: list[Callable[[], None]] = [self._look_open, self._look_again]
+        looks: list[Callable[[], set[str]]] = [self._look_open, self._look_again]
         self.random.shuffle(looks)
-        for look in looks[: self.random.choice((1, 2, 2))]:
-            look()
+        shown = [look() for look in looks[: self.random.choice((1, 2, 2))]]
+        assert shown[0] == shown[-1]
 
-    def _look_open(self) -> None:
-        self._look(self.log, self.reader)
+    def _look_open(self) -> set[str]:
+        return self._look(self.log, self.reader)
 
-    def _look_again(self) -> None:
+    def _look_again(self) -> set[str]:
         with open_log(self.path, self.clock) as log:
-            self._look(log, self.other_reader)
+            return self._look(log, self.other_reader)
 
-    def _look(self, log: Log, reader: Reader) -> None:
-        lines = checked_out(self.path)
-        parts = [self._look_at_board, self._look_at_events, self._look_with_cursor]
+    def _look(self, log: Log, reader: Reader) -> set[str]:
+        there = checked_out(self.path)
+        either = there.put_back(self.purged)
+        board: Board = {}
+        shown: list[str] = []
+        parts: list[Callable[[], None]] = [
+            lambda: board.update(log.view(Said).items()),
+            lambda: shown.extend(each.event.id for each in log.read()),
+            lambda: reader.catch_up(log),
+        ]
         self.random.shuffle(parts)
         for part in parts:
-            part(log, lines, reader)
-
-    def _look_at_board(self, log: Log, lines: dict[str, EventLine], reader: Reader) -> None:
-        assert dict(log.view(Said).items()) == fold(lines)
-
-    def _look_at_events(self, log: Log, lines: dict[str, EventLine], reader: Reader) -> None:
-        assert sorted(each.event.id for each in log.read()) == sorted(lines)
-
-    def _look_with_cursor(self, log: Log, lines: dict[str, EventLine], reader: Reader) -> None:
-        reader.catch_up(log)
-        assert sorted(reader.seen) == sorted(lines)  # each once: nothing is skipped, nothing comes twice
+            part()
+        assert len(shown) == len(set(shown))
+        assert there.events.keys() - either <= set(shown) <= there.events.keys()
+        assert {stream: values for stream, values in board.items() if values} == fold(
+            there.events[each] for each in shown
+        )
+        # Nothing is skipped, nothing comes twice. A reader may still have what was purged since it saw it.
+        assert len(reader.seen) == len(set(reader.seen))
+        assert set(shown) <= set(reader.seen) <= {*shown, *there.purged, *either}
+        return set(shown)
 
     # ---- steps
 
@@ -159,6 +188,54 @@ class Player:
     def next_day(self) -> None:
         self.clock.us += DAY_US
         self.say()
+
+    def ask(self) -> None:
+        """A retry gets an answer that this copy gave and that is checked out, else it is recorded."""
+        number = self.random.randrange(3)
+        there, given = checked_out(self.path), self.answers.setdefault(f"key {number}", set())
+        either = there.put_back(self.purged)
+        with open_log(self.path, self.clock) as other:
+            logs = [self.log, other]
+            self.random.shuffle(logs)
+            answers = [self._ask(log, number) for log in logs]
+        assert answers[0] == answers[1]
+        answer = answers[0]
+        here = given & there.events.keys()
+        if answer is None:
+            assert given & ({*there.purged} | either)
+        elif answer in there.events:
+            assert answer in here
+        else:
+            assert here <= either, "it was answered before"
+            given.add(answer)
+
+    def _ask(self, log: Log, number: int) -> str | None:
+        """Return the id of the answer, or None if it was purged."""
+        payload = {"value": f"{self.path.name} asks {number}"}
+        try:
+            return log.append("thing.said", stream=f"thing/{number}", payload=payload, key=f"key {number}").event.id
+        except AlreadyPurged:
+            return None
+
+    def purge(self) -> None:
+        there = checked_out(self.path)
+        either = there.put_back(self.purged)
+        streams = sorted({line.stream for line in there.events.values() if line.id not in either})
+        if not streams:
+            return
+        stream = self.random.choice(streams)
+        if self.random.random() < 0.5:
+            self.log.purge(stream, reason="asked to")
+        else:
+            with open_log(self.path, self.clock) as log:
+                log.purge(stream, reason="asked to")
+        for event_id, purge in checked_out(self.path).purged.items():
+            self.purged.setdefault(purge, set()).add(event_id)
+
+    def purge_next_day(self) -> None:
+        """Its record is in another file than what is left of the events."""
+        self.clock.us += DAY_US
+        self.purge()
 
     def commit(self) -> None:
         git(self.path, "add", "-A")
@@ -230,7 +307,7 @@ class Player:
         place = self.path.with_name(f"{self.path.name}-tree")
         if not git(self.path, "worktree", "add", "-q", "--detach", str(place), check=False):
             return
-        tree = Player(place, self.random, self.clock)
+        tree = Player(place, self.random, self.clock, self.purged)
         try:
             tree.check()
             tree.say()
@@ -251,6 +328,9 @@ class Player:
 
 STEPS_OF = [
     *(["say"] * 8),
+    *(["ask"] * 4),
+    *(["purge"] * 2),
+    *(["purge_next_day"] * 2),
     *(["commit"] * 2),
     *(["branch"] * 3),
     *(["switch"] * 2),
@@ -281,7 +361,8 @@ def play(template: Path, place: Path, seed: int) -> int:
     shutil.copytree(template, place, symlinks=True)
     random = Random(seed)
     clock = Clock()
-    players = [Player(place / name, random, clock) for name in ("first", "second", "third")]
+    purged: dict[str, set[str]] = {}
+    players = [Player(place / name, random, clock, purged) for name in ("first", "second", "third")]
     done: list[str] = []
     try:
         for _ in range(STEPS):
@@ -297,8 +378,10 @@ def play(template: Path, place: Path, seed: int) -> int:
         for player in players:
             player.say()
             player.check()
-            report = player.log.verify()
-            assert report.ok, report.problems
+            report, there = player.log.verify(), checked_out(player.path)
+            unnamed = set(there.purged.values()) - there.purges  # git removed the records of purges
+            found = {problem.code for problem in report.problems}
+            assert found <= ({"purge_disagrees", "sequence_gap"} if unnamed else set()), report.problems
     except BaseException as error:
         error.add_note(f"seed {seed}: {', '.join(done)}")
         raise

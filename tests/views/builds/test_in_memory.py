@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CATALOG
+from tests.views.conftest import Said
 from tests.views.said import say
 from tests.views.test_versions import Publishing
 
@@ -16,6 +17,7 @@ from everlog.errors import StorageFull
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.views.builds.content import dead_letters_of
 from everlog.views.live import LiveView
 from everlog.views.registry import views_of
 
@@ -161,3 +163,15 @@ def test_what_was_not_taken_in_after_a_write_that_failed_is_taken_in_right_after
         monkeypatch.setattr(handle.current(), "take_write", lambda staged, before: None)
         say(log, 1)
         assert [count for _, count in view.published] == [1, 2]
+
+
+def test_what_comes_after_an_event_that_failed_waits_behind_it_in_the_next_turn(tmp_path: Path) -> None:
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        handle = views_of(log).register(Said(), mode="inline")
+        for value in (1, "poison", 2, 3):
+            say(log, value)
+            handle.catch_up()
+        assert handle.get("thing/1").state == {"values": [1], "count": 1}
+        build = handle.build()
+        assert build is not None
+        assert [letter.position for letter in dead_letters_of(views_of(log).small_state, build)] == [2, 3, 4]

@@ -52,3 +52,21 @@ def test_a_lost_row_is_reported(log: Log) -> None:
         assert build is not None
         change.put(build.rows, {"thing/1": None})
     assert status(log).state == "damaged"
+
+
+def test_a_build_that_is_being_made_beside_it_is_shown_with_its_place(log: Log) -> None:
+    for value in range(4):
+        say(log, value)
+    shown: list[tuple[str, int, int, int]] = []
+
+    def look(position: int) -> None:
+        found = status(log)
+        shown.append((found.state, found.build, found.building, found.building_at))
+
+    log.view(Said).rebuild(limit=2, progress=look)
+    assert (shown[0], shown[-1]) == (("never run", 0, 1, 0), ("never run", 0, 1, 4))
+    shown.clear()
+    log.view(Said).rebuild(limit=2, progress=look)
+    assert (shown[0], shown[-1]) == (("ok", 1, 2, 0), ("ok", 1, 2, 4))
+    found = status(log)
+    assert (found.state, found.build, found.previous, found.building, found.building_at) == ("ok", 2, 1, 0, 0)

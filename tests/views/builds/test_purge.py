@@ -63,7 +63,7 @@ def test_a_view_that_holds_nothing_of_it_is_left_alone(log: Log) -> None:
     assert active_build(log.views.small_state, "said") == before
 
 
-def test_the_way_back_to_purged_words_is_closed(log: Log) -> None:
+def test_the_way_back_to_purged_words_is_closed(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     fill(log)
     handle = log.view(Said)
     handle.catch_up()
@@ -72,6 +72,7 @@ def test_the_way_back_to_purged_words_is_closed(log: Log) -> None:
     log.purge("thing/1", reason="a request")
     assert len(builds_of(log.views.small_state, "said")) == 1
     assert not handle.get("thing/1").found
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])

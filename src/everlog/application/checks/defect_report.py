@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from everlog._version import __version__
-from everlog.errors import EverlogError, Unavailable, hidden
+from everlog.errors import EverlogError, Unavailable
 from everlog.files import DiskFiles, replace_file
+from everlog.hiding import hidden
 from everlog.os_errors import explained
 
 _OF_THE_MACHINE = {

@@ -219,9 +219,9 @@ def _older(log: Log) -> Iterator[Check]:
             "older",
             WARN,
             f"{counted(missing, 'event')} that this log wrote {'is' if missing == 1 else 'are'} not in it: a backup"
-            " was restored, or the journal of the database is gone",
-            "if nobody restored a backup, put the newest copy of the database and its -wal file in place before"
-            " anything is written; the next write continues under a new origin",
+            " was restored, or the newest events were removed (the journal of a database, lines of a day file)",
+            "if nobody restored a backup, put the newest copy of the files in place (of a database also its -wal),"
+            " before anything is written; the next write continues under a new origin",
         )
 
 

@@ -58,7 +58,7 @@ class Texts:
         if not isinstance(stored, Grouped):
             return found
         following, upto = after + 1, Position(min(upto, after + limit))
-        for group in stored.groups(after=after):
+        for group in stored.groups(after=after, upto=upto):
             if not isinstance(group, PlacedGroup) or not group.whole or not group.first <= following <= group.last:
                 break
             texts = self._of_group(group, epoch)

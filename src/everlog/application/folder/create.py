@@ -13,9 +13,10 @@ from everlog.application.folder.open import lost_store
 from everlog.errors import InvalidSettings, NotFound
 from everlog.files import DiskFiles, replace_file
 from everlog.lock_file import FILE_MODE
-from everlog.settings import FILE_NAME, FOLDER, Loaded, load, template
+from everlog.settings import FILE_NAME, FOLDER, Loaded, load, template, with_setting
 from everlog.store_urls import PASSWORD_WARNING, has_password, require_url, typed_url, without_password
 from everlog.transfer import git
+from everlog.user_code import require_code
 
 STORE = "sqlite:log.db"
 Warn = Callable[[str], None]
@@ -57,6 +58,8 @@ This project records what happens in an append-only log (`.everlog/`).
 
 - Look first: `everlog log -n 20 --json`, `everlog show ID --json`, `everlog schema list`.
 - Record: `everlog append TYPE -s KIND/ID field=value --key UNIQUE --actor agent:NAME`. A repeated `--key` is safe.
+- Wait for news: `everlog log --after CURSOR --wait 60 --json`; `.next.cursor` is the next CURSOR.
+- Share work: `everlog issue ready`, `claim`, `renew`, `release`; `everlog wp next` and the same three.
 - A refusal states the reason and the next step; exit codes: `everlog help exit-codes`.
 - Never edit files in `.everlog/` except `types.toml` and `everlog.toml`.
 {AGENTS_MARK}
@@ -84,13 +87,16 @@ def create_log(
     new: bool = False,
     agents_md: bool = False,
     signed: bool = False,
+    programs: Sequence[str] = (),
     warn: Warn,
 ) -> CreatedLog:
-    """Create a folder with a log in a directory, and the directory itself if necessary.
+    """Create a folder with a log in a directory, and the directory itself if necessary. `programs` are switched on.
 
     A folder that exists keeps its store and all of its files. If the store cannot be created, nothing remains.
     """
     files, folder = DiskFiles(), directory / FOLDER
+    if programs:
+        require_code("programs", ",".join(programs))
     if files.exists(folder) and not folder.is_dir():
         raise InvalidSettings(
             f"{folder} is a file", why="a log needs a folder with that name", hint=f"move it away: mv {folder} ~/"
@@ -120,7 +126,7 @@ def create_log(
     for parent in reversed(missing):
         files.make_dir(parent)
     try:
-        made = create_folder(folder, store=store, new=new, signed=signed)
+        made = create_folder(folder, store=store, new=new, signed=signed, programs=programs)
     except BaseException:
         _remove_empty(files, missing)
         raise
@@ -142,6 +148,7 @@ def create_folder(
     demo: bool = False,
     new: bool = False,
     signed: bool = False,
+    programs: Sequence[str] = (),
 ) -> list[str]:
     """Create the folder with its files and its log, and return the names of the new files. Existing files are kept.
 
@@ -163,14 +170,26 @@ def create_folder(
         raise
     made = []
     for name, text in (
-        (FILE_NAME, template(store=store, demo=demo, sign=signed)),
+        (FILE_NAME, template(store=store, demo=demo, sign=signed, programs=programs)),
         ("types.toml", types),
         (".gitignore", GITIGNORE),
     ):
         if not files.exists(folder / name):
             replace_file(files, folder / name, text.encode())
             made.append(name)
+    if not fresh and programs:
+        _switch_on(files, folder, programs)
     return made
+
+
+def _switch_on(files: DiskFiles, folder: Path, programs: Sequence[str]) -> None:
+    """Add programs to those that the settings of a folder name."""
+    path = folder / FILE_NAME
+    before = load(folder).settings.programs
+    there = [word.strip() for word in before.split(",") if word.strip()]
+    if more := [word for word in programs if word not in there]:
+        text = with_setting(files.read_all(path).decode(), "programs", [*there, *more], source=str(path))
+        replace_file(files, path, text.encode())
 
 
 def _future_settings(store: str, *, signed: bool) -> Loaded:

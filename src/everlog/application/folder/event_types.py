@@ -13,8 +13,11 @@ from everlog.catalog.catalog import Catalog, TypeInfo
 from everlog.catalog.declared import FILE_NAME, declare, read_types
 from everlog.catalog.lock import LOCK_FILE, additions, compare, lock_text, require_compatible
 from everlog.catalog.schema import FieldInfo as FieldInfo
+from everlog.catalog.seen import OBJECT, declaration, merged_all, shape_of
+from everlog.core.query import Query
 from everlog.errors import InvalidSettings, NotFound, SchemaBroken
 from everlog.files import DiskFiles, replace_file
+from everlog.log.log import Log
 
 
 class DescribedType(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +95,9 @@ def lock_types(catalog: Catalog, lock: Path) -> LockedTypes:
     return LockedTypes(lock=lock, types=len(catalog.types()), no_longer=no_longer)
 
 
-def declare_type(folder: Path, name: str, fields: Mapping[str, str], doc: str = "") -> DeclaredType:
-    """Declare a type in the types.toml of a folder."""
+def declare_type(catalog: Catalog, folder: Path, name: str, fields: Mapping[str, str], doc: str = "") -> DeclaredType:
+    """Declare a type in the types.toml of a folder, beside those of the catalog."""
+    catalog.left_out.require_none("a declaration of a type", "that program may have the type, with rules")
     if BUILT_IN.knows(name):
         raise InvalidSettings(
             f"{name} is one of everlog's own types", why="it is declared already", hint=f"everlog schema show {name}"
@@ -101,7 +105,38 @@ def declare_type(folder: Path, name: str, fields: Mapping[str, str], doc: str = 
     files, path = DiskFiles(), folder / FILE_NAME
     before = files.read_all(path).decode() if files.exists(path) else ""
     after = declare(before, name, dict(fields), doc, source=str(path))
+    declared = read_types(before, source=str(path))
+    if catalog.knows(name) and not catalog.lends(name) and not declared.knows(name):
+        raise InvalidSettings(
+            f"{name} is declared already",
+            why="a program, or the setting catalog, has it",
+            hint=f"everlog schema show {name}",
+        )
     read_types(after, source=str(path))
     if after != before:
         replace_file(files, path, after.encode())
     return DeclaredType(type=name, fields=fields, file=path, made=after != before)
+
+
+def learn_type(log: Log, folder: Path, name: str) -> DeclaredType:
+    """Declare a type in the types.toml of a folder, as its events in the log are."""
+    log.catalog.left_out.require_none("learning a type", "that program may have the type, with rules")
+    if log.catalog.knows(name):
+        raise InvalidSettings(
+            f"{name} is declared already",
+            why="a declaration is not guessed again",
+            hint=f"everlog schema show {name}",
+        )
+    payloads = (
+        one.event.payload for one in log.read(Query(types=frozenset({name}))) if one.event.payload is not None
+    )
+    shape = merged_all(map(shape_of, payloads))
+    if shape is None or shape.kind != OBJECT:
+        raise NotFound(
+            f"{name} cannot be learned",
+            why="no event of it has a payload here" if shape is None else "its payloads have too many fields",
+            hint="check the name of the type: everlog log"
+            if shape is None
+            else f"everlog schema add {name} NAME:TYPE …",
+        )
+    return declare_type(log.catalog, folder, name, declaration(shape))

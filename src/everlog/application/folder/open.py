@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from everlog import wiring
+from everlog import programs, wiring
 from everlog.catalog.catalog import Catalog as Catalog
-from everlog.errors import Damaged, NoLogHere, NotFound, OnlyLocal
+from everlog.core.query import Query
+from everlog.errors import Damaged, InvalidSettings, NoLogHere, NotFound, OnlyLocal
 from everlog.log.forgotten import count_forgets
 from everlog.log.log import Log
 from everlog.os_errors import survive_closed_connections
@@ -22,7 +23,7 @@ from everlog.settings import FILE_NAME, FOLDER, find_folder, load
 from everlog.settings import Loaded as Loaded
 from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
 from everlog.stores.contract import InGit
-from everlog.user_code import catalog_of, user_programs
+from everlog.user_code import catalog_of, types_and_programs
 
 if TYPE_CHECKING:
     from everlog.remote.log import RemoteLog as RemoteLog
@@ -90,12 +91,40 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         return catalog_of(self.settings().settings, None if self.url else self.folder())
 
     def own_programs(self) -> list[Program]:
-        """Return the programs that the setting `programs` names; none if there is no log here."""
+        """Return the programs that the setting `programs` names, beside those of everlog."""
+        return self._known()[1] if self.programs_setting() else []
+
+    def unusable_programs(self) -> Mapping[str, InvalidSettings]:
+        """Return why programs that the setting `programs` names cannot be used, by their words."""
+        return self._known()[0].left_out if self.programs_setting() else {}
+
+    def _known(self) -> tuple[Catalog, list[Program]]:
+        return types_and_programs(self.settings().settings, None if self.url or self.server else self.folder())
+
+    def programs_setting(self) -> str:
+        """Return the setting `programs`; empty if there is no log here."""
         try:
-            setting = self.settings().settings.programs
+            return self.settings().settings.programs
         except NotFound:  # no log here: no settings either
-            return []
-        return user_programs(setting)
+            return ""
+
+    def require_on(self, word: str, log: Log) -> None:
+        """Refuse a program of everlog that is not on in a log: no setting names it, and the log has no event of it.
+
+        A log that was used before there was this setting stays as usable as it was.
+        """
+        name, setting = programs.GROUPS[word], self.programs_setting()
+        if programs.names(setting, name) or next(
+            log.read(Query(types=frozenset(programs.TYPES[name])), limit=1), None
+        ):
+            return
+        raise InvalidSettings(
+            f"the program {word!r} is not on in this log",
+            why="the setting programs does not name it, and the log has no event of it",
+            hint=f"everlog config set programs {','.join(filter(None, (setting, word)))}"
+            if not self.url
+            else f"EVERLOG_PROGRAMS={','.join(filter(None, (setting, word)))} everlog {word} …",
+        )
 
     def absolute_url(self) -> str:
         """Return the URL with its path relative to the current directory, not to `work_in`."""

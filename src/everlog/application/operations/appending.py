@@ -124,6 +124,8 @@ def own_draft(draft: Draft, actor: str, within: str) -> Draft:
         )
     if draft.scope and not in_scope(draft.scope, within):
         raise no_such_scope(draft.scope)
+    if draft.actor and (draft.scope or not within):
+        return draft
     return msgspec.structs.replace(draft, actor=actor, scope=draft.scope or within)
 
 

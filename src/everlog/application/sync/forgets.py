@@ -15,9 +15,9 @@ from everlog.application.trust.owned_bytes import Owned
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Recorded
 from everlog.core.ids import EventId
-from everlog.errors import EverlogError, NoKey
+from everlog.errors import EverlogError, InvalidSettings, NoKey
 from everlog.log.log import Log
-from everlog.log.records import events_listed
+from everlog.log.records import events_listed, forgotten_in
 from everlog.stores.small_state import NOTES, read_note
 from everlog.trust.keys import is_key
 
@@ -32,7 +32,11 @@ def follow_pending(log: Log, owned: Callable[[], Owned], *, joined: bool = False
 
     Each record is looked at once. A node that has just `joined` follows only those of which it has something.
     """
-    done = record_again(log, owned=owned())
+    done: list[Receipt] = []
+    try:
+        done += record_again(log, owned=owned())
+    except InvalidSettings as error:  # the next sync tries again
+        _logger.warning("what was forgotten here could not be recorded again: %s; %s", error, error.hint)
     asked = status(log)
     records = {one.record: found for one in asked if (found := log.stored.get(EventId(one.record))) is not None}
     checked = int(read_note(log.writer.small_state, _CHECKED) or 0)
@@ -45,7 +49,7 @@ def follow_pending(log: Log, owned: Callable[[], Owned], *, joined: bool = False
     for one in wanted:
         if one in known and one.record not in needed:
             continue
-        if not is_key(one.origin) or not _may_be_followed(log, records[one.record]):
+        if not is_key(one.origin) or not one.counts:
             left.append(one.position)  # its author may get the right to it
             continue
         try:
@@ -68,7 +72,7 @@ def _with_keys_here(log: Log, records: Mapping[str, Recorded]) -> set[str]:
     """Return the records that list a key which is in the ring: not destroyed yet, or back with an older ring."""
     if log.sealing is None or not records:
         return set()
-    keys = {name: set(map(str, one.event.payload.get("keys", ()))) for name, one in records.items()}
+    keys = {name: set(forgotten_in(one.event).keys) for name, one in records.items()}
     try:
         held = set(log.sealing.ring.held(set().union(*keys.values())))
     except NoKey:  # there is no place for a ring
@@ -87,10 +91,6 @@ def _with_payloads_here(log: Log, records: Sequence[Recorded]) -> set[str]:
     here = [event for event in events if event.salt and (event.origin, event.origin_seq) in numbers]
     places = ((event.origin, event.origin_seq, header_hash(header_bytes(event))) for event in here)
     return {listed[place] for place in places if place in listed}
-
-
-def _may_be_followed(log: Log, record: Recorded) -> bool:
-    return log.writer.write(lambda write: log.writer.may_remove(write, record.event))
 
 
 class Follower:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from everlog.application.trust.owned_bytes import (
     rewrite_exports,
     search,
 )
-from everlog.core.event import Recorded, moment
+from everlog.core.event import Event, Recorded, moment
 from everlog.core.ids import EventId, parse_id
 from everlog.core.query import Query
 from everlog.core.text import counted
@@ -47,7 +47,7 @@ from everlog.log.forget import (
 )
 from everlog.log.forgotten import Forget, forgets_in, put_forget
 from everlog.log.log import Log
-from everlog.log.records import FORGOTTEN, SubjectForgotten
+from everlog.log.records import FORGOTTEN, forgotten_in
 from everlog.stores.contract import InGit
 from everlog.stores.small_state import NOTES, read_note
 from everlog.trust.keys import PublicKey, is_key
@@ -95,6 +95,7 @@ class _Request(msgspec.Struct, frozen=True):
 
 def find(log: Log, subject: str) -> Concerned:
     """Find what the log has of a person. Nothing is changed."""
+    _require_types(log)
     found = find_subject(log, subject)
     if not found:
         raise NotFound(
@@ -130,9 +131,11 @@ def follow(
     unfinished = _alone(log)
     with unfinished.alone():
         done = _finish(log, unfinished, owned, on_step)
-        if any(one.record == record.event.id and log.identity.origin in one.nodes for one in status(log)):
+        found = find_listed(log, record, _followed_by_others(log, _records(log)))
+        before = any(one.record == record.event.id and log.identity.origin in one.nodes for one in status(log))
+        if before and not found.gone:
             return done
-        return done + _begin(log, unfinished, find_listed(log, record), owned, actor, on_step)
+        return done + _begin(log, unfinished, found, owned, actor, on_step)
 
 
 def record_again(log: Log, *, owned: Owned) -> list[Receipt]:
@@ -191,7 +194,12 @@ def is_unfinished(log: Log) -> bool:
 def _alone(log: Log) -> Unfinished:
     """Return what is noted of a forget, for the one that is about to begin or to be finished."""
     log.writer.first = None
+    _require_types(log)
     return Unfinished(_ring(log))
+
+
+def _require_types(log: Log) -> None:
+    log.catalog.left_out.require_none("a forget", "personal fields of its types are unknown here, and would stay")
 
 
 def _ring(log: Log) -> KeyRing:
@@ -354,49 +362,64 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     erased: int
     nodes: list[str]  # origins, the one that asked first
     here: bool
+    counts: bool  # if not, its author has no right to it, and no other node follows
     receipt: str = ""  # that of this node
 
 
 def status(log: Log) -> list[Asked]:
-    """Return every forget that a node asked for, with the nodes that have followed. Records of nodes without standing
-    do not count."""
-    records = list(log.counted(log.stored.read(Query(types=frozenset((FORGOTTEN,))))))
-    followed: dict[str, list[str]] = {}
-    for one in records:
-        if follows := one.event.payload.get("follows", ""):
-            followed.setdefault(str(follows), []).append(one.event.origin)
+    """Return every forget that a node asked for, with the nodes that have followed.
+
+    A node that followed a record which does not count, or not any more, asks for the same by its own record.
+    """
+    records = _records(log)
+    events = [one.event for one in records]
+    carried_out = {one.event.id for one in log.counted(records)}
+    counted = [event for event in events if event.id in carried_out]
+    counting = {event.id for event in _followed_by_others(log, records)}
+    follows = {event.id: forgotten_in(event).follows for event in events}
+    asking = {event.id for event in counted if follows[event.id] not in counting}
+    asking.update(event.id for event in events if not follows[event.id])
+    done: dict[str, list[Event]] = {}  # by what was carried out: the record itself, and those that follow it
+    for event in events:
+        if event.id in carried_out or log.identity.made(event.origin):  # it was done here, whether it counts or not
+            done.setdefault(event.id, []).insert(0, event)
+            done.setdefault(follows[event.id], []).append(event)
     receipts = {record: forget for forget in forgets_in(log.writer.small_state) for record in forget.records}
-    follow_ups = {
-        str(one.event.payload["follows"]): one
-        for one in records
-        if one.event.payload.get("follows") and log.identity.made(one.event.origin)
-    }
-    return [
-        _asked(log, one, followed, receipts, follow_ups) for one in records if not one.event.payload.get("follows")
-    ]
+    found = []
+    for one in records:
+        event, root = one.event, follows[one.event.id]
+        if event.id in asking:
+            with_it = [event, *done.get(event.id, ()), *(done.get(root, ()) if root else ())]
+            found.append(_asked(log, one, with_it, receipts, counts=event.id in counting))
+    return found
+
+
+def _records(log: Log) -> list[Recorded]:
+    return list(log.stored.read(Query(types=frozenset((FORGOTTEN,)))))
+
+
+def _followed_by_others(log: Log, records: Sequence[Recorded]) -> list[Event]:
+    """Return the records that count, and whose authors may remove."""
+    counted, may_remove = [one.event for one in log.counted(records)], log.writer.may_remove
+    return log.writer.write(lambda write: [one for one in counted if may_remove(write, one)]) if counted else []
 
 
 def _asked(
-    log: Log,
-    one: Recorded,
-    followed: dict[str, list[str]],
-    receipts: dict[str, Forget],
-    follow_ups: dict[str, Recorded],
+    log: Log, one: Recorded, with_it: Sequence[Event], receipts: Mapping[str, Forget], *, counts: bool
 ) -> Asked:
-    event = one.event
-    payload = msgspec.convert(event.payload, type=SubjectForgotten)
-    nodes = list(dict.fromkeys((event.origin, *followed.get(event.id, ()))))
-    here = any(log.identity.made(origin) for origin in nodes)
-    mine = receipts.get(event.id) or receipts.get(follow_ups[event.id].event.id if event.id in follow_ups else "")
+    event, wanted = one.event, forgotten_in(one.event)
+    nodes = list(dict.fromkeys(each.origin for each in with_it))
+    mine = next((receipts[each.id] for each in with_it if each.id in receipts), None)
     return Asked(
         record=event.id,
         position=one.position,
         origin=event.origin,
         at=event.occurred_at.isoformat(),
-        keys=len(payload.keys),
-        erased=sum(map(len, payload.erased.values())),
+        keys=len(wanted.keys),
+        erased=sum(map(len, wanted.erased.values())),
         nodes=nodes,
-        here=here,
+        here=any(map(log.identity.made, nodes)),
+        counts=counts,
         receipt="" if mine is None else mine.receipt,
     )
 

@@ -22,6 +22,7 @@ from everlog.core.codec import Packed
 from everlog.errors import EverlogError
 from everlog.files import DiskFiles, replace_file
 from everlog.log.log import Log
+from everlog.pipeline.lake.bucket import is_remote, remove_bucket
 from everlog.pipeline.lake.folders import remove_tree
 from everlog.settings import FOLDER
 from everlog.store_urls import store_path
@@ -258,6 +259,8 @@ _LAKE = (
 def remove_lake(owned: Owned) -> bool:
     """Remove everything in the lake, and return whether there was something. The next run derives it again."""
     files, lake = DiskFiles(), owned.lake
+    if lake is not None and is_remote(lake):
+        return remove_bucket(lake, wait_s=_LAKE_WAIT_S)
     if lake is None or not any((lake / name).exists() for name in _LAKE):
         return False
     lock = files.lock(lake / "lock")

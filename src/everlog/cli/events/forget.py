@@ -164,4 +164,5 @@ def _show_status(session: Session) -> None:
         session.out.hint("nobody was forgotten")
     for one in found:
         if not one.here:
-            session.out.hint(f"this node has not followed: everlog forget --follow {one.record}")
+            why = "" if one.counts else "; its author has no right to it"
+            session.out.hint(f"this node has not followed: everlog forget --follow {one.record}{why}")

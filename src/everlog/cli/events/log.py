@@ -58,6 +58,12 @@ filter_options = together(
     "--after", metavar="CURSOR", help="Show a page after this cursor: a position, or the next cursor of a page."
 )
 @click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help=f"The size of a page (default: {PAGE}).")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3_600),
+    metavar="SECONDS",
+    help="Of a page: wait this long for a first event, if there is none yet.",
+)
 @click.option("--to-end", is_flag=True, help="Show all events up to the head, then stop.")
 @click.option("--purges", is_flag=True, help="Show the records of purges instead of events.")
 @filter_options
@@ -72,6 +78,7 @@ def log_command(
     follow: bool,
     after: str | None,
     limit: int | None,
+    wait: float | None,
     to_end: bool,
     purges: bool,
     since: datetime | int | None,
@@ -96,10 +103,13 @@ def log_command(
       everlog log -n 5
       everlog log --since 2h --type workpackage.moved --by agent:builder
       everlog log --after 0 --limit 100 --json
+      everlog log --after 4711 --wait 30 --json
       everlog log --stream workpackage/WP03 --to-end
     """
     if reverse and (follow or to_end or after is not None):
         raise click.UsageError("--reverse is for the newest events; pages and streams go forward")
+    if wait is not None and (after is None or follow or to_end):
+        raise click.UsageError("--wait is for a page: give --after, without --follow or --to-end")
     if limit is not None and after is None:
         raise click.UsageError("--limit is the size of a page: give --after too, or use -n")
     if count is not None and after is not None:
@@ -113,7 +123,7 @@ def log_command(
         return
     listing = _Listing(session, session.any_log(), since, until, filters)
     if after is not None and not (follow or to_end):
-        listing.page(after, limit or PAGE)
+        listing.page(after, limit or PAGE, wait or 0.0)
     elif to_end:
         listing.stream(after if after is not None else listing.after, to_end=True)
     elif follow and after is not None:
@@ -130,9 +140,9 @@ def log_command(
     "count",
     type=click.IntRange(min=0),
     metavar="N",
-    default=NEWEST_TAIL,
-    help="Start with the newest N (default: 10).",
+    help=f"Start with the newest N (default: {NEWEST_TAIL}).",
 )
+@click.option("--after", metavar="CURSOR", help="Start after this cursor instead: with every event that came since.")
 @click.option("-f", "--follow/--no-follow", default=True, help="Wait for more (the default), or stop.")
 @filter_options
 @missing_ok_option
@@ -141,7 +151,8 @@ def log_command(
 @pass_session
 def tail_command(
     session: Session,
-    count: int,
+    count: int | None,
+    after: str | None,
     follow: bool,
     since: datetime | int | None,
     until: datetime | int | None,
@@ -153,10 +164,16 @@ def tail_command(
     Examples:
       everlog tail
       everlog tail -n 0 --kind workpackage --json
+      everlog tail --after 4711 --json
       everlog tail --no-follow
     """
+    if count is not None and after is not None:
+        raise click.UsageError("-n shows the newest events, --after those after a cursor: give one of them")
     listing = _Listing(session, session.any_log(), since, until, filters)
-    if follow:
+    count = NEWEST_TAIL if count is None else count
+    if after is not None:
+        listing.stream(after, to_end=not follow)
+    elif follow:
         listing.newest_then_follow(count)
     elif count:
         listing.newest(count, reverse=False)
@@ -205,14 +222,14 @@ class _Listing:
                 "no events match" if self._log.head() else "the log has no events yet: everlog help append"
             )
 
-    def page(self, after: str, limit: int) -> None:
+    def page(self, after: str, limit: int, wait_s: float) -> None:
         from everlog.cli.events.records import answer_records
         from everlog.core.query import Cursor
 
         cursor = Cursor.of(after)
         if self.after > cursor.position:
             cursor = Cursor.of(self.after)
-        page = self._log.page_after(cursor, self._query, limit=limit)
+        page = self._page(cursor, limit, wait_s)
         found = [item for item in page.events if self._upto is None or item.position <= self._upto]
         cut = len(found) < len(page.events)
         shown: list[Recorded | Purge | PurgedRange] = [*found]
@@ -236,6 +253,20 @@ class _Listing:
             self._raise_what_ended(page)
         state = "that is all for now" if page.at_head else "there is more"
         self._out.hint(f"{state}; next: {_again(self._session.argv, page.next_cursor, limit)}")
+
+    def _page(self, cursor: Cursor, limit: int, wait_s: float) -> Page:
+        """Return the page after a cursor. If there is nothing yet, wait that long until something is there."""
+        import time
+
+        ends = time.monotonic() + wait_s
+        page = self._log.page_after(cursor, self._query, limit=limit)
+        while wait_s and not page.events and page.reset is None:
+            if page.at_head:
+                found = self._log.subscribe(page.next_cursor, self._query, stop=lambda: time.monotonic() >= ends)
+                if next(found, None) is None:
+                    break
+            page = self._log.page_after(page.next_cursor, self._query, limit=limit)
+        return page
 
     def _raise_what_ended(self, page: Page) -> None:
         """Raise now what the next page would: a page that is neither full nor at the head ends before damage."""

@@ -23,6 +23,7 @@ class _Commands(LazyGroup):
         "compact": "pipeline.run",
         "report": "pipeline.report",
         "audit": "pipeline.audit",
+        "verify": "pipeline.verify",
         "migrate": "pipeline.migrate",
         "export": "pipeline.migrate",
     }
@@ -31,7 +32,7 @@ class _Commands(LazyGroup):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, run, stream, compact, report, audit, migrate, export.
+    """The log on Spark: check, run, stream, verify, compact, report, audit, migrate, export.
 
     \b
     Example:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from everlog.pipeline.session.session import SparkSession
 
 
-lake_option = click.option("--lake", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the lake.")
+lake_option = click.option("--lake", metavar="PLACE", help="The lake: a folder, or s3://BUCKET/FOLDER.")
 
 
 @contextmanager

@@ -10,7 +10,16 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.pipeline.group import log_url, spark_of, spark_options
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.transfer.import_ import (
+    mapping_option,
+    new_ids_option,
+    odd_lines,
+    set_aside_option,
+    trust_clock_option,
+    warn_of,
+)
 from everlog.core.text import counted
+from everlog.errors import SET_ASIDE, NoLogHere
 
 FORMATS = ("everlog", "cloudevents")
 
@@ -18,11 +27,13 @@ FORMATS = ("everlog", "cloudevents")
 @click.command("migrate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--to", "url", metavar="URL", required=True, help="The new log, such as segments:data.")
-@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file describes a row.")
+@mapping_option
 @click.option(
     "--namespace", metavar="NAME", default="", help="The origin of these events, if the first one has none."
 )
-@click.option("--trust-clock", is_flag=True, help="Accept Lamport values that are far ahead.")
+@trust_clock_option
+@new_ids_option
+@set_aside_option
 @click.option(
     "--staging",
     metavar="DIR",
@@ -40,6 +51,8 @@ def migrate_command(
     mapping: str,
     namespace: str,
     trust_clock: bool,
+    new_ids: bool,
+    set_aside: str,
     staging: str,
     dry_run: bool,
     master: str,
@@ -47,45 +60,57 @@ def migrate_command(
 ) -> None:
     """Create a new log from files of other programs, or from all files below folders, read in parallel.
 
-    It reads what everlog import reads: JSON lines and CloudEvents of other programs, exports of everlog, and CSV with
-    a mapping. The new log becomes visible when it is complete and was read again from its bytes. The same files give
+    It reads what everlog import reads, with the same --mapping, --new-ids and --set-aside: see everlog import
+    --help. The new log becomes visible when it is complete and was read again from its bytes. The same files give
     the same ids and the same digest. To continue a migration that was stopped, repeat the command.
 
     \b
     Examples:
       everlog pipeline migrate history/ --to segments:data --dry-run
+      everlog pipeline migrate kitty-specs/ --to segments:data --new-ids --set-aside bad.jsonl
       everlog pipeline migrate orders/ --mapping orders.toml --to postgresql://db.example/orders
     """
     import msgspec
 
-    from everlog.application.move_log import copy_target, import_options, shown_url
+    from everlog.application.move_log import aside_writer, copy_target, import_options, shown_url
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.cli.progress import progress
     from everlog.pipeline.session.session import require_libraries
 
     target = copy_target(url, base=session.directory)
     options = import_options(
-        namespace=namespace, trust_clock=trust_clock, mapping=mapping, directory=session.directory
+        namespace=namespace,
+        trust_clock=trust_clock,
+        mapping=mapping,
+        directory=session.directory,
+        new_ids=new_ids,
     )
+    aside = aside_writer(session.directory / set_aside) if set_aside else None
+    try:
+        catalog = session.catalog()
+    except NoLogHere:
+        catalog = None  # that of a log without declared types
     require_libraries()
     from everlog.pipeline.migrate.chunks import chunks_of
     from everlog.pipeline.migrate.migrate import prepare, write
 
     sources = [session.directory / path for path in paths]
-    chunks_of(sources, csv=bool(mapping))  # missing files are reported before Spark is started
+    chunks_of(sources, mapped=bool(mapping))  # missing files are reported before Spark is started
     with spark_of(session, master, conf, app="everlog migrate") as spark, TemporaryDirectory() as here:
         with spark_progress(session.out, spark, "reading"):
             folder = session.directory / staging if staging else Path(here)
-            found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
+            found = prepare(
+                spark, sources, target, folder, options, set_aside=aside, catalog=catalog, dry_run=dry_run
+            )
         with progress(session.out, "writing and comparing", 2 * found.events) as show:
             migrated = write(target, found, progress=show)
     facts = msgspec.to_builtins(migrated)
-    for what, count in migrated.not_events.items():
-        session.out.warn(f"left out: {counted(count, 'line is not an event', 'lines are not events')} but {what}")
+    warn_of(session, migrated.problems, migrated.set_aside, migrated.not_events)
     shapes = ", ".join(f"{count:,} {shape}" for shape, count in migrated.shapes.items())
     lines = [
         f"found     {counted(migrated.events, 'event')} in {counted(migrated.files, 'file')} ({shapes})",
         f"repeated  {migrated.repeated:,}",
+        *odd_lines(migrated.new_ids, migrated.set_aside, set_aside, dry_run=dry_run),
     ]
     if dry_run:
         lines.append("dry run: nothing was made")
@@ -95,6 +120,8 @@ def migrate_command(
             session.out.paint("ok", "green") + f": {safe(shown_url(url))} is whole",
         ]
     session.out.answer(Answer.of_one(migrated.digest, facts, lines=lines))
+    if migrated.set_aside:
+        raise click.exceptions.Exit(SET_ASIDE)
 
 
 @click.command("export")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from everlog.cli.output import Answer, safe
@@ -17,7 +15,7 @@ from everlog.cli.session import Session, common_options, pass_session
 @lake_option
 @common_options
 @pass_session
-def report_command(session: Session, file: str, force: bool, lake: Path | None) -> None:
+def report_command(session: Session, file: str, force: bool, lake: str | None) -> None:
     """Write a page with plots from the lake to FILE (report.html): work, conflicts, deploys, refusals, activity.
 
     It reads the result of the last pipeline run and needs no Spark; the page needs no network. A lake that belongs to

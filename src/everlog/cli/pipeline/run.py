@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @common_options
 @pass_session
 def run_command(
-    session: Session, rebuild: tuple[str, ...], lake: Path | None, master: str, conf: dict[str, str]
+    session: Session, rebuild: tuple[str, ...], lake: str | None, master: str, conf: dict[str, str]
 ) -> None:
     """Bring the lake up to the log: new events, typed tables, views.
 
@@ -47,29 +47,31 @@ def run_command(
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
-    from everlog.application.lake import lake_path
+    from everlog.application.lake import lake_path, with_settings
     from everlog.pipeline.engines.choose import LOCAL_EVENTS_MAX, choose
-    from everlog.pipeline.run import run_chosen
+    from everlog.pipeline.lake.bucket import url_of
+    from everlog.pipeline.run import require_types, run_chosen
     from everlog.pipeline.tables.answers import answers_of
     from everlog.pipeline.tables.gold import gold_of
 
     log = session.log()
+    require_types(log)  # before the folder of the lake is made
     place = lake_path(session.location, lake)
-    found = _lake_for(place, log.identity.log_id, rebuild, master)
+    found = with_settings(_lake_for(place, log.identity.log_id, rebuild, master), session.location)
     session.when_stopped = "stopped; every table is complete, and the same command continues where it was"
     outcome = run_chosen(
-        choose(log.head(), local_max=LOCAL_EVENTS_MAX, asked_for=_asked_for(master, conf)),
+        choose(log.head(), local_max=LOCAL_EVENTS_MAX, asked_for=asked_for(master, conf)),
         log,
         log_url(session),
         found,
         gold=gold_of(found, log.views.known(), log.catalog, more=answers_of(log)),
         rebuild=rebuild,
-        start_spark=partial(_start_spark, session, found, master, conf),
+        start_spark=partial(start_spark, session, found, master, conf),
     )
     tables = {table.name: table.rows() for table in found.tables()}
     session.out.answer(
         Answer(
-            data={**_facts(outcome), "lake": str(place), "tables": tables},
+            data={**_facts(outcome), "lake": url_of(place), "tables": tables},
             ids=sorted(tables),
             columns=("table", "rows"),
             rows=sorted(tables.items()),
@@ -83,14 +85,14 @@ def run_command(
     )
 
 
-def _asked_for(master: str, conf: Mapping[str, str]) -> str:
+def asked_for(master: str, conf: Mapping[str, str]) -> str:
     """Return why Spark is started in any case; empty if no option asks for it."""
     given = [name for name, value in (("--master", master), ("--conf", conf)) if value]
     return f"{' and '.join(given)} {'was' if len(given) == 1 else 'were'} given" if given else ""
 
 
 @contextmanager
-def _start_spark(
+def start_spark(
     session: Session, lake: Lake, master: str, conf: Mapping[str, str], why: str
 ) -> Iterator[tuple[Engine, OnStep]]:
     from everlog.cli.pipeline.progress import spark_progress
@@ -166,7 +168,7 @@ def _lines(outcome: RunOutcome) -> list[str]:
 @spark_options
 @common_options
 @pass_session
-def compact_command(session: Session, kept_hours: int, lake: Path | None, master: str, conf: dict[str, str]) -> None:
+def compact_command(session: Session, kept_hours: int, lake: str | None, master: str, conf: dict[str, str]) -> None:
     """Merge small files, and remove files that only old versions use. No row changes.
 
     A run does the same automatically when there are many small files. Files of old versions are kept for a day, for
@@ -183,11 +185,11 @@ def compact_command(session: Session, kept_hours: int, lake: Path | None, master
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
-    from everlog.application.lake import open_lake
+    from everlog.application.lake import open_lake, with_settings
     from everlog.pipeline.lake.compact import compact
 
     log = session.log()
-    found = open_lake(session.location, lake, log_id=log.identity.log_id)
+    found = with_settings(open_lake(session.location, lake, log_id=log.identity.log_id), session.location)
     with (
         found.writing(),
         spark_beside(session, found, master, conf, app="everlog pipeline compact") as spark,

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ COLUMNS = ("position", "events", "commits", "events_per_s", "lag_s", "lag_s_max"
 @common_options
 @pass_session
 def stream_command(
-    session: Session, refresh: float, report: float, lake: Path | None, master: str, conf: dict[str, str]
+    session: Session, refresh: float, report: float, lake: str | None, master: str, conf: dict[str, str]
 ) -> None:
     """Keep the lake up to date with a live log: events at once, typed tables and views every few seconds.
 
@@ -65,13 +64,16 @@ def stream_command(
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
-    from everlog.application.lake import lake_path
+    from everlog.application.lake import lake_path, with_settings
     from everlog.pipeline.lake.lake import Lake
+    from everlog.pipeline.run import require_types
     from everlog.pipeline.stream_run import Follower
     from everlog.pipeline.tables.gold import gold_of
 
     log = session.log()
+    require_types(log)
     found = Lake.open(lake_path(session.location, lake), log_id=log.identity.log_id, create=True)
+    with_settings(found, session.location)
     meter = Meter()
     with (
         spark_beside(session, found, master, conf, app="everlog pipeline stream") as spark,

@@ -221,6 +221,10 @@ def _what(type_: str, payload: dict[str, Any]) -> str:
             return f"gate {text('gate_id')}"
         case "GateResultChanged":
             return f"gate {text('gate_id')}: {text('old_status')} -> {text('new_status')}"
+        case "WPClaimed":
+            return f"claimed until {text('until')}"
+        case "WPReleased":
+            return f"the claim of {text('holder')} ended"
         case _:
             return type_
 

@@ -13,6 +13,7 @@ from everlog.cli.programs.builder import Several, Surface, Values, build, label_
 from everlog.cli.programs.spelling import Argument, Option
 from everlog.cli.session import Session
 from everlog.programs.issues import PROGRAM
+from everlog.programs.issues.claiming import ClaimResult, Ready
 from everlog.programs.issues.commands import Delete, Edit, Purge
 from everlog.programs.issues.questions import IssueHistory, List, Search, Show
 
@@ -102,6 +103,11 @@ def _detail(payload: dict[str, Any]) -> str:
     return next((str(payload[name]) for name in ("title", "body", "label", "reason") if payload.get(name)), "")
 
 
+def _line(command: Any, result: Any) -> str:
+    state = f"claimed until {result.until}" if isinstance(result, ClaimResult) else result.state
+    return f"{state}  {safe(result.short_id)}  {safe(result.title)}".rstrip()
+
+
 def _limited(session: Session, question: List, found: list[dict[str, Any]]) -> str:
     return f"the newest {question.limit}: --limit shows more" if len(found) == question.limit else ""
 
@@ -130,10 +136,11 @@ issue_command = build(
             "Search.words": Argument("WORD..."),
         },
         several=(Several("edit", Edit.__doc__ or "", Edit.examples, ((Edit, ()),), check=_check_edit),),
-        line=lambda command, result: f"{result.state}  {safe(result.short_id)}  {safe(result.title)}".rstrip(),
-        answers={List: _table, Search: _table, Show: _show, IssueHistory: _history},
+        line=_line,
+        answers={List: _table, Ready: _table, Search: _table, Show: _show, IssueHistory: _history},
         empty={
             List: lambda session, _: "there is none: everlog issue create TITLE, or everlog issue list --status all",
+            Ready: lambda session, _: "nothing is ready: everlog issue list shows what is open",
             Search: lambda session, _: "none has these words: everlog issue list --status all",
         },
         hints={List: _limited},

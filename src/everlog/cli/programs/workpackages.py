@@ -14,8 +14,9 @@ from everlog.cli.programs.spelling import Argument, Json, Option
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 from everlog.programs.workpackages import PROGRAM
+from everlog.programs.workpackages.claiming import PackageClaim
 from everlog.programs.workpackages.commands import Depend, Gate, GateResult, Spec, Subtask, Workspace
-from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
+from everlog.programs.workpackages.questions import Board, Next, PackageHistory, Specs, Status
 
 
 def _line(command: Any, result: Any) -> str:
@@ -30,6 +31,8 @@ def _line(command: Any, result: Any) -> str:
             return f"gate {safe(command.gate)} {command.verdict}  {safe(command.id)}"
         case Workspace():
             return f"workspace {safe(command.path)}  {safe(command.id)}"
+        case _ if isinstance(result, PackageClaim):
+            return f"claimed until {result.until}  {safe(result.id)}"
         case _:
             return f"{result.lane}  {safe(result.id)}"
 
@@ -116,7 +119,7 @@ def migrate(session: Session, file: Path, dry_run: bool) -> None:
 wp_command = build(
     Surface(
         program=PROGRAM,
-        title="Work packages: spec, create, depend, move, subtask, gate, workspace, status, board, history, migrate.",
+        title="Work packages: spec, create, depend, move, subtask, gate, next, claim, status, board and more.",
         example='create WP01 "Day files" --gate ci && everlog wp move WP01 doing && everlog wp board',
         spelling={
             "*.scope": SCOPE,
@@ -137,6 +140,7 @@ wp_command = build(
             "Workspace.path": Argument(),
             "Workspace.branch": Option(metavar="NAME"),
             "Board.feature": Option(metavar="SLUG"),
+            "Next.feature": Option(metavar="SLUG"),
             "Board.everything": Option("--all"),
         },
         several=(
@@ -158,7 +162,10 @@ wp_command = build(
         ),
         line=_line,
         answers={Status: _status, Board: _board, PackageHistory: _history},
-        empty={Board: _empty_board},
+        empty={
+            Board: _empty_board,
+            Next: lambda session, _: "nothing is ready: everlog wp board shows what is planned",
+        },
         complete=label_from_settings("scope"),
         left_out=(Specs,),
         more=(migrate,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 PROBLEMS_SHOWN = 20
 
 
+mapping_option = click.option(
+    "--mapping", metavar="FILE", default="", help="A TOML file that describes a row of CSV, or an object of JSON."
+)
+trust_clock_option = click.option("--trust-clock", is_flag=True, help="Accept Lamport values that are far ahead.")
+new_ids_option = click.option(
+    "--new-ids", is_flag=True, help="Replace ids that are not ULIDs or are in the future; a tag keeps them."
+)
+set_aside_option = click.option(
+    "--set-aside", metavar="FILE", default="", help="Write bad lines to FILE, record the others, and exit 9."
+)
+
+
 @click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
@@ -29,14 +42,10 @@ PROBLEMS_SHOWN = 20
     default="keep",
     help="What to do with types that are not in the catalog (default: keep).",
 )
-@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file describes a row.")
-@click.option("--trust-clock", is_flag=True, help="Accept Lamport values that are far ahead.")
-@click.option(
-    "--new-ids", is_flag=True, help="Replace ids that are not ULIDs or are in the future; a tag keeps them."
-)
-@click.option(
-    "--set-aside", metavar="FILE", default="", help="Write bad lines to FILE, import the others, and exit 9."
-)
+@mapping_option
+@trust_clock_option
+@new_ids_option
+@set_aside_option
 @click.option(
     "--unsigned", is_flag=True, help="Record events of keys although nothing shows here that the keys signed them."
 )
@@ -73,8 +82,8 @@ def import_command(
     it. With --unsigned it is recorded without: that saves what is left of a signed log, and everlog verify reports
     each such event.
 
-    With --mapping the files are CSV: the mapping names the columns of type, stream, actor and payload
-    (docs/moving.md).
+    With --mapping the files are CSV or JSON: the mapping names the columns, or the paths in an object, of type,
+    stream, actor and payload (docs/moving.md).
 
     \b
     Examples:
@@ -120,12 +129,7 @@ def _answer(session: Session, imported: Imported, set_aside: str) -> None:
     import msgspec
 
     facts = msgspec.to_builtins(imported)
-    for problem in imported.problems[:PROBLEMS_SHOWN]:
-        session.out.warn(f"set aside: {safe(problem)}")
-    if imported.set_aside > PROBLEMS_SHOWN:
-        session.out.warn(f"set aside: {imported.set_aside - PROBLEMS_SHOWN:,} more")
-    for what, count in imported.not_events.items():
-        session.out.warn(f"left out: {counted(count, 'line is no event', 'lines are no events')} but {what}")
+    warn_of(session, imported.problems, imported.set_aside, imported.not_events)
     shapes = ", ".join(f"{count:,} {shape}" for shape, count in sorted(imported.shapes.items()))
     lines = [
         f"found     {counted(imported.events, 'event')}" + (f" ({shapes})" if shapes else ""),
@@ -135,12 +139,27 @@ def _answer(session: Session, imported: Imported, set_aside: str) -> None:
     ]
     if imported.repeated:
         lines.insert(3, f"repeated  {counted(imported.repeated, 'line')} occurred twice")
-    if imported.new_ids:
-        lines.insert(3, f"new ids   {imported.new_ids:,}")
-    if imported.set_aside:
-        where = "  dry run, nothing written" if imported.dry_run else f", in {safe(set_aside)}"
-        lines.insert(3, f"set aside {counted(imported.set_aside, 'line')}{where}")
+    lines[3:3] = odd_lines(imported.new_ids, imported.set_aside, set_aside, dry_run=imported.dry_run)
     if imported.origin:
         more = f" and {imported.origins - 1:,} more, one for each file" if imported.origins > 1 else ""
         lines.append(f"origin    {safe(imported.origin)}{more}")
     session.out.answer(Answer.of_one(imported.digest, facts, lines=lines))
+
+
+def warn_of(session: Session, problems: Sequence[str], lines: int, not_events: Mapping[str, int]) -> None:
+    """Warn of lines that were set aside, and of those that are no events."""
+    for problem in problems[:PROBLEMS_SHOWN]:
+        session.out.warn(f"set aside: {safe(problem)}")
+    if len(problems) > PROBLEMS_SHOWN:
+        session.out.warn(f"set aside: {counted(lines, 'line')} in all")
+    for what, count in not_events.items():
+        session.out.warn(f"left out: {counted(count, 'line is no event', 'lines are no events')} but {what}")
+
+
+def odd_lines(new_ids: int, set_aside: int, file: str, *, dry_run: bool) -> list[str]:
+    """Return the lines of an answer about new ids and lines that were set aside."""
+    where = "  dry run, nothing written" if dry_run else f", in {safe(file)}"
+    return [
+        *([f"set aside {counted(set_aside, 'line')}{where}"] if set_aside else []),
+        *([f"new ids   {new_ids:,}"] if new_ids else []),
+    ]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import Event, Recorded
 from everlog.core.query import Query
-from everlog.log.records import FORGOTTEN, events_listed
+from everlog.log.records import FORGOTTEN, events_listed, forgotten_in
 from everlog.stores.contract import Encoded, Identity, encode_event
 from everlog.trust.keys import is_key
 
@@ -64,7 +64,7 @@ class Forgotten:
     def _erased_here(self) -> Iterator[tuple[tuple[str, int, bytes], str]]:
         records = [one.event for one in self._write.read(Query(types=frozenset((FORGOTTEN,))))]
         own = [record for record in records if self._write.identity.made(record.origin)]
-        done = {record.id for record in own} | {str(record.payload.get("follows", "")) for record in own}
+        done = {record.id for record in own} | {forgotten_in(record).follows for record in own}
         for record in records:
             if record.id in done:
                 for place in events_listed(record):

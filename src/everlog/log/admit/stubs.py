@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from everlog.core.event import Event, Link, Position, Purge, Purged
 from everlog.log.admit.removals import Place, Removals
-from everlog.log.records import PURGED
+from everlog.log.records import PURGED, purged_in
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.stubs import Stub, keep_proof
 
@@ -68,7 +68,7 @@ def _place(stub: Stub) -> Place:
 
 def place_stubs(write: OpenWrite, stubs: Sequence[Stub], record: Event) -> None:
     """Record stubs at the next positions, and the purge that the record states after them."""
-    stream = str(record.payload["stream"])
+    stream, reason = purged_in(record).stream, purged_in(record).reason
     reserved, sequence = Position(write.position + len(stubs) + 1), write.sequence(stream)
     places = [
         Purged(
@@ -84,7 +84,6 @@ def place_stubs(write: OpenWrite, stubs: Sequence[Stub], record: Event) -> None:
         )
         for number, stub in enumerate(stubs, 1)
     ]
-    reason = str(record.payload.get("reason", ""))
     purge = Purge(reserved, stream, (), record.actor, reason, write.now_us, sequence + len(stubs), len(stubs))
     write.copy_in([*places, purge])
     for stub in stubs:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purged, Recorded
-from everlog.stores.contract import HidesEvents, Stored
+from everlog.stores.contract import HidesEvents, Stored, offers
 from everlog.stores.lost import first_gap, lost
 
 
@@ -82,7 +82,7 @@ class Places:
 
 
 def _hides(store: Stored) -> bool:
-    return isinstance(store, HidesEvents) and store.hides_events
+    return offers(store, HidesEvents) and store.hides_events  # type: ignore[type-abstract]
 
 
 def accounted_slots(store: Stored, after: Position = START) -> Iterator[Packed | Purged]:

@@ -15,7 +15,7 @@ from everlog.errors import Damaged, HistoryChanged, SchemaBroken
 from everlog.log.read.accounting import Accounting
 from everlog.log.read.resets import find_reset, newest_purge, proof_at
 from everlog.log.read.upcast import count_readable, upcast_all
-from everlog.stores.contract import ReadsPieces, Stored
+from everlog.stores.contract import ReadsPieces, Stored, offers
 
 PAGE_LIMIT = 500
 PIECE = 1000
@@ -168,7 +168,7 @@ def _read_with_cursor(
 
 
 def _read(store: Stored, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
-    if isinstance(store, ReadsPieces):
+    if offers(store, ReadsPieces):  # type: ignore[type-abstract]
         return store.read_pieces(query, after=after, upto=upto, limit=limit)
     return _in_pieces(store.read(query, after=after, upto=upto, limit=limit))
 

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from everlog.core.text import below
-from everlog.errors import HIDDEN, SecretFound, hide_passwords, hide_with
+from everlog.errors import SecretFound
+from everlog.hiding import HIDDEN, hide_passwords, hide_with
 from everlog.log.secrets.assigned import (
     ASSIGNED_KIND,
     AWS_CHARS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import heapq
 import struct
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import IO
@@ -29,6 +28,8 @@ _decode_runs = msgspec.msgpack.Decoder(list[tuple[int, list[str]]]).decode
 
 
 def _temporary_file() -> IO[bytes]:
+    import tempfile  # it loads compressors, and few logs need a file
+
     return tempfile.TemporaryFile(prefix="everlog-verify-")
 
 

@@ -59,7 +59,7 @@ def spot_check_at(store: Stored, position: Position) -> list[Problem]:
 def _changed_groups(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
     """Return the groups with one of these positions that are not as they were recorded."""
     if isinstance(store, Grouped):
-        groups = (item for item in store.groups(after=after) if not isinstance(item, Purged))
+        groups = (item for item in store.groups(after=after, upto=upto) if not isinstance(item, Purged))
         yield from takewhile(lambda problem: problem.position <= upto, _changed(_up_to(groups, upto)))
 
 

@@ -5,6 +5,10 @@ Callers that come meanwhile wait. When the flush is done, the first of them beco
 have gathered. Tasks of an event loop cannot lead, because a flush would stop their loop: a thread of the committer
 leads for them (`everlog.aio`), and one wake-up per loop notifies all tasks of a group.
 
+Threads that were in the last group, or wait already, are likely to come again at once. A leader waits for them, at
+most as long as the last commit took: otherwise the first one to come would commit alone, and all others would wait
+for it. If they do not come, the next groups are not waited for.
+
 Ctrl-C is held back while a write is open and while the queue changes, and raised at once while a caller waits for its
 turn (`HeldBack`).
 """
@@ -39,6 +43,11 @@ _logger = logging.getLogger("everlog")
 GROUP_MAX = 256
 """Items in one group. Larger groups gain nothing and make the first item wait for the last."""
 
+WAIT_MAX_S = 0.005
+"""A leader never waits longer for the others of the last group."""
+
+_GROUPS_NOT_WAITED_FOR = 32  # after a group that was waited for in vain
+
 PATIENCE_S = 1.0
 """During a write, a second Ctrl-C is raised at once if it comes so long after the first."""
 
@@ -67,6 +76,12 @@ class Committer:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._asked_to_lead = threading.Semaphore(0)
+        self._expected = 1  # how many threads were in the last group or waited when it ended
+        self._missing = 0  # how many of them a leader waits for
+        self._all_here = threading.Lock()
+        self._all_here.acquire()
+        self._took_s = 0.0  # the last commit
+        self._not_waiting = 0  # for how many groups
         _every_committer.add(self)
 
     def write(self, work: Work[T], *, exclusive: bool = False) -> T:
@@ -81,14 +96,23 @@ class Committer:
         """Carry out an item and return its result, once that is on the disk."""
         with HeldBack() as held:  # all the way: an item in the queue needs its caller, who may have to lead
             if self._begin(item):
+                alone = True
                 try:
-                    # The shortest way, for a caller that found nobody else.
-                    self._write([item], held)
+                    if self._expected > 1:
+                        self._wait_for_others(1)
+                    alone = not self._waiting
+                    if alone:
+                        # The shortest way, for a caller that found nobody else.
+                        self._write([item], held)
                 finally:
-                    self._pass_the_lead()
-                item.done = True
-                held.patience = PATIENCE_S
-                self._committed()
+                    if alone:
+                        self._pass_the_lead(1)
+                if alone:
+                    item.done = True
+                    held.patience = PATIENCE_S
+                    self._committed()
+                else:
+                    self._lead_once(held, item)
             else:
                 self._wait(item, held)
                 if not item.done:
@@ -110,7 +134,33 @@ class Committer:
             item.gate = threading.Lock()
             item.gate.acquire()
             self._waiting.append(item)
+            if self._missing:
+                self._missing -= 1
+                if not self._missing:
+                    self._all_here.release()
             return False
+
+    def _wait_for_others(self, here: int) -> None:
+        """Wait for the threads that are likely to come; `here` items are there already."""
+        with self._lock:
+            self._missing = max(0, self._expected - here)
+            if not self._missing:
+                return
+            if self._not_waiting:
+                self._not_waiting -= 1
+                self._missing = 0
+                return
+        came = False
+        try:
+            came = self._all_here.acquire(timeout=min(self._took_s, WAIT_MAX_S))
+        finally:  # also if a handler of a signal raises while this waits
+            if not came:
+                with self._lock:
+                    if self._missing:
+                        self._missing = 0
+                        self._not_waiting = _GROUPS_NOT_WAITED_FOR
+                    else:  # the last one came just now
+                        self._all_here.acquire(blocking=False)
 
     def submit(self, items: Sequence[Item], waker: Waker) -> None:
         """Have items carried out by the committer's own thread, which calls the waker when they are done."""
@@ -171,18 +221,26 @@ class Committer:
         if self._closed:
             raise LogClosed("the log is closed", hint="open it again; after a fork, in the child itself")
 
-    def _lead_once(self, held: HeldBack) -> None:
-        """Commit one group, then pass the lead to the first caller that waits."""
+    def _lead_once(self, held: HeldBack, first: Item | None = None) -> None:
+        """Commit one group, then pass the lead to the first caller that waits. `first` is an item before these."""
+        if first is None and len(self._waiting) < self._expected and self._waiting and self._waiting[0].gate:
+            try:
+                self._wait_for_others(len(self._waiting))
+            except BaseException:
+                with self._lock:
+                    self._waiting.popleft()  # the item of this caller, who gives up
+                self._pass_the_lead()
+                raise
         with self._lock:
             self._leader = get_ident()
-            group = [self._waiting.popleft()] if self._waiting else []
+            group = [first] if first else [self._waiting.popleft()] if self._waiting else []
             while self._waiting and len(group) < GROUP_MAX and not (group[0].exclusive or self._waiting[0].exclusive):
                 group.append(self._waiting.popleft())
         try:
             self._commit(group, held)
         finally:
             # Even if the commit failed in an unforeseen way, nobody must wait for ever.
-            self._pass_the_lead()
+            self._pass_the_lead(len(group))
             wake(group)
         # Last, and by a thread that does not lead any more: a callback may append in turn.
         held.patience = PATIENCE_S
@@ -215,6 +273,7 @@ class Committer:
         held.patience = PATIENCE_S
         stages: tuple[Stage, ...] = ()
         first = group[0]
+        began = time.perf_counter()
         try:
             if len(group) > 1:
                 prepare_all(group)
@@ -242,10 +301,13 @@ class Committer:
                 committed(stages)
         finally:
             held.patience = _ALWAYS
+            self._took_s = time.perf_counter() - began
 
-    def _pass_the_lead(self) -> None:
+    def _pass_the_lead(self, ended: int = 0) -> None:
+        """`ended` is the number of items whose callers return now."""
         with self._lock:
             self._leader = 0
+            self._expected = ended + len(self._waiting)
             if not self._waiting:
                 self.busy = False
             elif (gate := self._waiting[0].gate) is not None:

@@ -17,7 +17,7 @@ from everlog.core.query import Query
 from everlog.errors import Conflict, NotFound
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
-from everlog.log.records import FORGETS, PURGED, PURGES, StreamPurged, events_listed, listed
+from everlog.log.records import FORGETS, PURGED, PURGES, StreamPurged, events_listed, listed, purged_in
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import claim_name, forget_responses
@@ -105,8 +105,10 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
 
     For the events that this log made, it signs another record: `verify` asks for one.
     """
-    stream, reason = str(record.payload.get("stream", "")), str(record.payload.get("reason", ""))
-    listed_there = set(events_listed(record))
+    stated, listed_there = purged_in(record), set(events_listed(record))
+    stream, reason = stated.stream, stated.reason
+    if not listed_there:
+        return None
 
     def is_listed(gone: Purged) -> bool:
         return (gone.origin, gone.origin_seq, gone.hash) in listed_there
@@ -184,7 +186,7 @@ def _lost(writer: Writer, write: OpenWrite, stream: str) -> list[Purged]:
     """
     verdicts = verdicts_in(write)
     removed = [one.event for one in write.read(Query(types=frozenset((PURGED,))))]
-    mine = [record for record in removed if record.payload.get("stream") == stream]
+    mine = [record for record in removed if purged_in(record).stream == stream]
     counting = [record for record in mine if verdicts.counts(record) and writer.may_remove(write, record)]
     if len(counting) == len(mine):
         return []

@@ -10,20 +10,27 @@ records how far it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.seen import Shape
 from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
 from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.lake.table import Table
+from everlog.pipeline.tables.readings import NO_SHAPES, Readings
 from everlog.views.dead_letters import ViewLetter
 from everlog.views.view import View
 
 if TYPE_CHECKING:
     from everlog.pipeline.tables.questions import Question
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class NeedsSpark(Exception):
@@ -54,7 +61,7 @@ class Engine(Protocol):
     def type_events(
         self,
         lake: Lake,
-        catalog: Catalog,
+        readings: Readings,
         folder: str,
         *,
         after: int,
@@ -65,6 +72,15 @@ class Engine(Protocol):
         """Type events of the lake, of these types or of all, and write them below `folder` of each typed table.
 
         `held` is the position up to which a table has its rows already. Returns one row (`REPORT`) per file.
+        """
+        ...
+
+    def shapes(
+        self, table: Table, types: Collection[str], *, upto: int, within: Mapping[str, Shape] = NO_SHAPES
+    ) -> dict[str, list[Shape]]:
+        """Return the shapes of the payloads of these types, in the events or in the quarantine, up to a position.
+
+        The most common one is first. With `within`, payloads that do not fit the shape of their type do not count.
         """
         ...
 
@@ -91,15 +107,42 @@ class Engine(Protocol):
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
+        keys: Sequence[str] | None = None,
     ) -> FoldedFiles:
         """Fold a view up to a cursor, from its rows at `held` or from the beginning; write its rows and letters.
 
-        `stopped_by` is the letter of the event after the cursor, if that is why the view goes no further.
+        `stopped_by` is the letter of the event after the cursor, if that is why the view goes no further. With
+        `keys`, at least these are folded, from the beginning.
         """
         ...
 
     def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
         """Compute the answer to a question from all events, and write it."""
+        ...
+
+    # ---- comparison with the log
+
+    def spread(self, work: Callable[[T], R], over: Sequence[T]) -> Iterable[R]:
+        """Apply a function to each item, where this engine computes; return the results in their order."""
+        ...
+
+    def sample_keys(self, table: Table, count: int) -> list[str] | None:
+        """Return some keys of a view, or None if folding all of them is as fast."""
+        ...
+
+    def differing(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, keys: Sequence[str] | None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """Compare the rows in files of a view with those that were folded again: all of them, or those of `keys`.
+
+        Returns the keys that differ, by file, and those that no file holds.
+        """
+        ...
+
+    def rest(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, cursor: Cursor
+    ) -> list[DataFile]:
+        """Write the rows that were folded again and whose keys are not in the held files."""
         ...
 
     # ---- upkeep: commits by itself

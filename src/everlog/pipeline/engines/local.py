@@ -7,29 +7,32 @@ purged events, unite files, answer a question in Spark SQL, take events that are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.seen import Shape
 from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
 from everlog.log.dead_letters import STOPPED
 from everlog.pipeline.engines.choose import LOCAL
-from everlog.pipeline.engines.engine import FoldedFiles, NeedsSpark
-from everlog.pipeline.fold.fold import STORED
+from everlog.pipeline.engines.engine import FoldedFiles, NeedsSpark, R, T
+from everlog.pipeline.fold.fold import STORED, STORED_SCHEMA
 from everlog.pipeline.fold.letters import letter_of, letter_rows, letters_table
 from everlog.pipeline.fold.presorted import BATCH_EVENTS, matching, with_streams
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, LETTER, ROW, SORTED_SCHEMA, STOP, SortedFold, with_keys
 from everlog.pipeline.lake import arrow_files
-from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.data_file import DataFile, opened
 from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
 from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.lake.table import Table
 from everlog.pipeline.source import ranges
 from everlog.pipeline.source.rows import ARROW_SCHEMA
 from everlog.pipeline.tables.questions import Question
+from everlog.pipeline.tables.readings import NO_SHAPES, Readings, ranked, shapes_task
 from everlog.pipeline.tables.tally import Tally
 from everlog.pipeline.tables.typed import NEEDED, QUARANTINE_SCHEMA, Typist, type_all
 from everlog.views.dead_letters import ViewLetter
@@ -39,6 +42,7 @@ BYTES_MAX = 64 * 1024 * 1024
 """The memory that the events of a lake may take."""
 
 _TOO_LARGE = f"the events take more than {BYTES_MAX // 1024**2} MB of memory"
+_WITH_PAYLOAD = pa.schema([ARROW_SCHEMA.field(name) for name in ("position", "type", "payload")])
 _SET_ASIDE = pa.schema([QUARANTINE_SCHEMA.field(name) for name in ("position", "type", "reading")])
 
 
@@ -83,7 +87,7 @@ class LocalEngine:
     def type_events(
         self,
         lake: Lake,
-        catalog: Catalog,
+        readings: Readings,
         folder: str,
         *,
         after: int,
@@ -94,8 +98,15 @@ class LocalEngine:
         rows = self._rows(lake, after=after, upto=upto).select(list(NEEDED))
         if types:
             rows = rows.filter(_among(rows, types))
-        reports = type_all(str(lake.path), folder, Typist(catalog), held, rows.to_batches())
+        reports = type_all(str(lake.path), folder, Typist(readings), held, rows.to_batches())
         return [tuple(row.values()) for report in reports for row in report.to_pylist()]
+
+    def shapes(
+        self, table: Table, types: Collection[str], *, upto: int, within: Mapping[str, Shape] = NO_SHAPES
+    ) -> dict[str, list[Shape]]:
+        rows = arrow_files.between(arrow_files.read(table, _WITH_PAYLOAD), 0, upto)
+        batches = rows.filter(_among(rows, types)).select(["type", "payload"]).to_batches()
+        return ranked(row.values() for part in shapes_task(within)(batches) for row in part.to_pylist())
 
     def set_aside(self, lake: Lake) -> set[tuple[str, int]]:
         found = arrow_files.read(lake.quarantine, _SET_ASIDE)
@@ -127,6 +138,7 @@ class LocalEngine:
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
+        keys: Sequence[str] | None = None,
     ) -> FoldedFiles:
         folded = fold_rows(self._rows(lake, upto=upto.position), view, catalog)
         stops = [letter_of(text) for text in _of(folded, STOP).column("letter").to_pylist()]
@@ -152,6 +164,33 @@ class LocalEngine:
             rows = question.schema.empty_table()
         return arrow_files.write(lake.table(question.table), rows, cursor=cursor)
 
+    # ---- comparison with the log
+
+    def spread(self, work: Callable[[T], R], over: Sequence[T]) -> Iterable[R]:
+        return map(work, over)
+
+    def sample_keys(self, table: Table, count: int) -> list[str] | None:
+        return None
+
+    def differing(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, keys: Sequence[str] | None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        right = _by_key(table, again)
+        wrong, there = dict[str, list[str]](), set[str]()
+        for file in held:
+            rows = _by_key(table, [file])
+            there.update(rows.column("key").to_pylist())
+            if unlike := arrow_files.unlike(rows, right, by="key"):
+                wrong[file.path] = unlike
+        return wrong, [key for key in right.column("key").to_pylist() if key not in there]
+
+    def rest(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, cursor: Cursor
+    ) -> list[DataFile]:
+        there = _by_key(table, held).column("key").combine_chunks()
+        rows = _by_key(table, again)
+        return arrow_files.write(table, rows.filter(pc.invert(pc.is_in(rows.column("key"), there))), cursor=cursor)
+
     # ---- upkeep
 
     def erase(self, lake: Lake, purges: Sequence[Purge], *, epoch: str, refold: Refold) -> Erased:
@@ -172,6 +211,12 @@ def fold_rows(events: pa.Table, view: View, catalog: Catalog) -> pa.Table:
     rows = pa.Table.from_batches(keyed, SORTED_SCHEMA).sort_by([(name, "ascending") for name in ("key", *order)])
     sorted_batches = rows.combine_chunks().to_batches(max_chunksize=BATCH_EVENTS)
     return pa.Table.from_batches(SortedFold(view, catalog, with_applied=False).run(sorted_batches), FOLDED_SCHEMA)
+
+
+def _by_key(table: Table, files: Sequence[DataFile]) -> pa.Table:
+    """Return the rows of some files of a view, by key."""
+    found = [opened(table.path / file.path, table=table.name).read() for file in files]
+    return pa.concat_tables(found or [STORED_SCHEMA.empty_table()]).sort_by("key")
 
 
 def _of(folded: pa.Table, what: str) -> pa.Table:

@@ -10,31 +10,38 @@ the cursor of the build is P. If something is purged meanwhile, the source repor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import pickle
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.seen import Shape
 from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
 from everlog.pipeline.engines.choose import SPARK
-from everlog.pipeline.engines.engine import FoldedFiles
+from everlog.pipeline.engines.engine import FoldedFiles, R, T
 from everlog.pipeline.fold.collected import batches_of
-from everlog.pipeline.fold.fold import fold_view, partitions_for
+from everlog.pipeline.fold.fold import STORED, fold_view, partitions_for
 from everlog.pipeline.fold.letters import letter_of
 from everlog.pipeline.fold.sorted_fold import APPLIED, LETTER, ROW, STOP
-from everlog.pipeline.fold.view_fold import fold_table, lake_events
+from everlog.pipeline.fold.view_fold import fold_some, fold_table, lake_events
 from everlog.pipeline.lake import buckets
 from everlog.pipeline.lake.compact import compact
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.erase import Erased, PurgedStreams, Refold, Scrubbed, erase, scrub
 from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.lake.parquet_files import REPORT
-from everlog.pipeline.session.failures import own_errors
+from everlog.pipeline.lake.table import Table
+from everlog.pipeline.session.failures import carried, own_errors
+from everlog.pipeline.session.session import share_environment
 from everlog.pipeline.source.source import events
 from everlog.pipeline.tables.questions import LakeTables, Question
+from everlog.pipeline.tables.readings import NO_SHAPES, SHAPES, Readings, ranked, shapes_task
 from everlog.pipeline.tables.tally import Tally
 from everlog.pipeline.tables.typed import NEEDED, typing_task
 from everlog.views.builds.rows import kept_of
@@ -47,6 +54,8 @@ if TYPE_CHECKING:
 
 _sources = msgspec.json.Decoder(list[str]).decode
 
+_DIFFERING_MAX = 10_000
+
 TASK_EVENTS_MIN, TASK_EVENTS_MAX = 50_000, 500_000
 """A task writes one file: of no more events than are cheap to read again, and not so few that files are small."""
 
@@ -56,6 +65,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+        share_environment(spark)
 
     # ---- events
 
@@ -70,7 +80,7 @@ class SparkEngine:
     def type_events(
         self,
         lake: Lake,
-        catalog: Catalog,
+        readings: Readings,
         folder: str,
         *,
         after: int,
@@ -83,8 +93,15 @@ class SparkEngine:
             rows = rows.where(_among(types))
         with own_errors("typing the events"):
             return (
-                rows.select(*NEEDED).mapInArrow(typing_task(str(lake.path), folder, catalog, held), REPORT).collect()
+                rows.select(*NEEDED).mapInArrow(typing_task(str(lake.path), folder, readings, held), REPORT).collect()
             )
+
+    def shapes(
+        self, table: Table, types: Collection[str], *, upto: int, within: Mapping[str, Shape] = NO_SHAPES
+    ) -> dict[str, list[Shape]]:
+        rows = table.read(self.spark).where(_among(types)).where(f"position <= {upto}").select("type", "payload")
+        with own_errors("looking at payloads"):
+            return ranked(rows.mapInArrow(shapes_task(within), SHAPES).collect())
 
     def set_aside(self, lake: Lake) -> set[tuple[str, int]]:
         rows = lake.quarantine.read(self.spark).select("type", "reading").distinct()
@@ -115,8 +132,11 @@ class SparkEngine:
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
+        keys: Sequence[str] | None = None,
     ) -> FoldedFiles:
         with own_errors(f"folding the view {view.name}"):
+            if keys is not None:
+                return fold_some(self.spark, lake, view, catalog, keys, upto=upto)
             return fold_table(self.spark, lake, view, catalog, held=held, upto=upto, stopped_by=stopped_by)
 
     def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
@@ -124,6 +144,56 @@ class SparkEngine:
         tally = question.answer
         rows: DataFrame = tally.on_spark(tables.events) if isinstance(tally, Tally) else tally(tables)
         return lake.table(question.table).write(rows.select(*question.schema.names).coalesce(1), cursor=cursor)
+
+    # ---- comparison with the log
+
+    def spread(self, work: Callable[[T], R], over: Sequence[T]) -> Iterable[R]:
+        from pyspark import cloudpickle
+
+        if not over:
+            return
+        shipped: bytes = cloudpickle.dumps((work, list(over)))  # type: ignore[no-untyped-call]
+        task = partial(_worked, shipped, tuple(path for path in sys.path if path))
+        numbers = self.spark.range(0, len(over), 1, numPartitions=min(len(over), partitions_for(self.spark)))
+        with own_errors("comparing the lake with its log"):
+            for row in numbers.mapInArrow(task, "result binary").toLocalIterator():
+                yield pickle.loads(row[0])
+
+    def sample_keys(self, table: Table, count: int) -> list[str] | None:
+        from pyspark.sql import functions as sql
+
+        rows = table.read(self.spark).select("key").orderBy(sql.rand()).limit(count)
+        with own_errors(f"reading {table.name}"):
+            return [row[0] for row in rows.collect()]
+
+    def differing(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, keys: Sequence[str] | None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        from pyspark.sql import functions as sql
+
+        now = table.read(self.spark, files=again)
+        there = table.read_with_paths(self.spark, held) if held else now.withColumn("file_path", sql.lit("")).limit(0)
+        if keys is not None:
+            now, there = (rows.where(sql.col("key").isin(list(keys))) for rows in (now, there))
+        left = there.select("key", "file_path", sql.to_json(sql.struct(*now.columns)).alias("held"))
+        right = now.select("key", sql.to_json(sql.struct(*now.columns)).alias("now"))
+        found = left.join(right, "key", "full_outer").where(~sql.equal_null("held", "now"))
+        wrong, missing = dict[str, list[str]](), list[str]()
+        with own_errors(f"comparing {table.name}"):
+            for row in found.select("key", "file_path").limit(_DIFFERING_MAX).collect():
+                if row["file_path"] is None:
+                    missing.append(row["key"])
+                else:
+                    wrong.setdefault(table.path_of(row["file_path"]), []).append(row["key"])
+        return wrong, missing
+
+    def rest(
+        self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, cursor: Cursor
+    ) -> list[DataFile]:
+        there = table.read(self.spark, files=held).select("key")
+        rows = table.read(self.spark, files=again).join(there, "key", "left_anti")
+        with own_errors(f"writing {table.name}"):
+            return table.write(rows.select(*STORED).coalesce(1), cursor=cursor)
 
     # ---- upkeep
 
@@ -148,6 +218,17 @@ def _among(types: Collection[str]) -> Any:
     from pyspark.sql import functions as sql
 
     return sql.col("type").isin(sorted(types))
+
+
+def _worked(shipped: bytes, paths: Sequence[str], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with carried():
+        sys.path.extend(path for path in paths if path not in sys.path)
+        work, over = pickle.loads(shipped)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict(
+                    {"result": pa.array([pickle.dumps(work(over[number]))], pa.binary())}
+                )
 
 
 # ---- the build of a live view

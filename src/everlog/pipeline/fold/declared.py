@@ -19,7 +19,6 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from everlog.catalog.catalog import Catalog
 from everlog.pipeline.fold.fold import EVENTS_PER_PARTITION, matches, partitions_for
@@ -27,7 +26,7 @@ from everlog.pipeline.fold.presorted import matching
 from everlog.pipeline.fold.reduced import columns_of, reduced, rows, united
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA
 from everlog.pipeline.fold.view_code import Shipped, ship
-from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.data_file import DataFile, opened
 from everlog.pipeline.lake.table import Table
 from everlog.pipeline.session.failures import carried
 from everlog.views.declared import PAYLOAD, DeclaredView, Distinct
@@ -147,7 +146,7 @@ def _united(view: DeclaredView, parts: Iterable[pa.Table], *, at_most: int = KEY
 
 def _batches(files: Sequence[str], columns: Sequence[str], upto: int) -> Iterator[pa.RecordBatch]:
     for file in files:
-        for batch in pq.ParquetFile(file).iter_batches(READ_EVENTS, columns=columns, use_threads=False):
+        for batch in opened(file).iter_batches(READ_EVENTS, columns=columns, use_threads=False):
             there = pc.less_equal(batch.column("position"), upto)
             yield batch if pc.all(there).as_py() else batch.filter(there)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.query import EVERYTHING, Query
@@ -21,6 +20,7 @@ from everlog.pipeline.fold.fold import partitions_for
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, SORTED_SCHEMA, SortedFold
 from everlog.pipeline.fold.view_code import Shipped, ship
 from everlog.pipeline.lake.buckets import files_by_bucket
+from everlog.pipeline.lake.data_file import opened
 from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.session.failures import carried
 from everlog.pipeline.source.rows import ARROW_SCHEMA
@@ -70,9 +70,9 @@ def _fold(
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the events of a bucket, by stream and sequence. Several small files are sorted together."""
     if len(files) == 1:
-        yield from pq.ParquetFile(files[0]).iter_batches(BATCH_EVENTS, columns=ARROW_SCHEMA.names)
+        yield from opened(files[0]).iter_batches(BATCH_EVENTS, columns=ARROW_SCHEMA.names)
         return
-    tables = [pq.read_table(file, columns=ARROW_SCHEMA.names, partitioning=None) for file in files]
+    tables = [opened(file).read(columns=ARROW_SCHEMA.names) for file in files]
     together = pa.concat_tables(tables).sort_by([("stream", "ascending"), ("sequence", "ascending")])
     yield from together.combine_chunks().to_batches(max_chunksize=BATCH_EVENTS)
 

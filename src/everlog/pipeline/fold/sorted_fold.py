@@ -32,7 +32,7 @@ from everlog.core.event import Event, Recorded
 from everlog.errors import InvalidField
 from everlog.log.dead_letters import STOPPED
 from everlog.pipeline.source.collector import collector_off
-from everlog.pipeline.source.rows import ARROW_SCHEMA, records_of
+from everlog.pipeline.source.rows import ARROW_SCHEMA, records_of, require_commitments
 from everlog.views.builds.content import BLOCK
 from everlog.views.builds.rows import CausalOrder, Row, kept_of, kept_parts, row_of
 from everlog.views.dead_letters import letter, letters_from
@@ -138,7 +138,10 @@ class SortedFold:
         parked: Mapping[str, CausalOrder] = NOBODY,
         with_applied: bool = True,
     ) -> None:
-        """`parked` are keys that wait behind an event that an earlier fold could not apply, with its causal order."""
+        """`parked` are keys that wait behind an event that an earlier fold could not apply, with its causal order.
+
+        Without `with_applied`, the events are those of a lake: their commitments are computed again.
+        """
         self._view = view
         self._catalog = catalog
         self._parked = dict(parked)
@@ -189,6 +192,8 @@ class SortedFold:
             out.pass_on(batch.filter(pc.and_not(stored, followed)))  # nothing new: unchanged
             self._take_stored(batch.filter(pc.and_(stored, followed)))
             batch = batch.filter(pc.invert(stored))
+        if self._applied is None:
+            require_commitments(batch)
         batch = self._each_once(batch)
         if self._late:
             batch = batch.filter(pc.invert(pc.is_in(batch.column("key"), pa.array(self._late, pa.string()))))

@@ -6,6 +6,7 @@ view by stream over buckets, any other by a shuffle. Nothing is committed here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.catalog.catalog import Catalog
@@ -73,6 +74,15 @@ def fold_table(
         stop = letter_frame(spark, [stopped_by])
         new = stop if new is None else new.union(stop)
     return FoldedFiles(files, _write_letters(spark, lake, view, start, upto, new, without=late), seen.letters)
+
+
+def fold_some(
+    spark: SparkSession, lake: Lake, view: View, catalog: Catalog, keys: Sequence[str], *, upto: Cursor
+) -> FoldedFiles:
+    """Fold some keys from their beginning, and write their rows."""
+    chosen = spark.createDataFrame([(key,) for key in keys], "key string")
+    folded = _fold_keys(lake_events(spark, lake, 0, upto.position), view, catalog, chosen)
+    return FoldedFiles(_written(lake.gold(view.name), folded, upto)[0])
 
 
 def refold(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +12,9 @@ import pyarrow.parquet as pq
 
 from everlog.core.query import Cursor
 from everlog.errors import Damaged
-from everlog.files import DiskFiles
-from everlog.pipeline.lake.data_file import DataFile
-from everlog.pipeline.lake.folders import make_folders
-from everlog.pipeline.lake.table import Table, rebuild_hint
+from everlog.pipeline.lake.data_file import DataFile, damaged, opened
+from everlog.pipeline.lake.parquet_files import PARQUET, NewFile
+from everlog.pipeline.lake.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,8 +32,9 @@ def read(table: Table, schema: pa.Schema, *, after: int = 0, upto: int | None = 
 def read_file(table: Table, file: DataFile, schema: pa.Schema) -> pa.Table:
     """Return the rows of one file of a table."""
     path = table.path / file.path
+    source = opened(path, table=table.name)
     try:
-        return pq.ParquetFile(path).read(columns=schema.names).select(schema.names).cast(schema)
+        return source.read(columns=schema.names).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(table, path) from error
 
@@ -47,6 +46,19 @@ def between(rows: pa.Table, after: int, upto: int | None) -> pa.Table:
     return rows.filter(chosen if upto is None else pc.and_(chosen, pc.less_equal(positions, upto)))
 
 
+def unlike(rows: pa.Table, right: pa.Table | None, *, by: str) -> list[Any]:
+    """Return the values of a column in the rows that are not among the right ones. Both are sorted by it."""
+    values = rows.column(by)
+    if right is None:
+        return values.to_pylist()  # type: ignore[no-any-return]
+    same = right.filter(pc.is_in(right.column(by), values.combine_chunks())).select(rows.column_names)
+    rows = rows.cast(same.schema)
+    if rows.equals(same):
+        return []
+    expected = {row[by]: row for row in same.to_pylist()}
+    return [row[by] for row in rows.to_pylist() if expected.get(row[by]) != row]
+
+
 def takes_more_than(table: Table, bytes_max: int) -> bool:
     """Return True if the rows of a table do not fit into so much memory.
 
@@ -55,8 +67,9 @@ def takes_more_than(table: Table, bytes_max: int) -> bool:
     held_bytes = 0
     for file in table.files():
         path = table.path / file.path
+        source = opened(path, table=table.name)
         try:
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=_ROWS_PER_LOOK):
+            for batch in source.iter_batches(batch_size=_ROWS_PER_LOOK):
                 held_bytes += batch.nbytes
                 if held_bytes > bytes_max:
                     return True
@@ -71,11 +84,9 @@ def write(table: Table, rows: pa.Table, *, cursor: Cursor) -> list[DataFile]:
         return []
     folder = table.new_folder(cursor)
     try:
-        make_folders(DiskFiles(), table.path / folder)
-        path = f"{folder}/{uuid.uuid4().hex}.parquet"
-        # Delta requires times in microseconds and UTC.
-        pq.write_table(rows, table.path / path, compression="zstd", coerce_timestamps="us")
-        return [table.measured(path)]
+        file = NewFile(table.path, folder)
+        pq.write_table(rows, file.at, **PARQUET)
+        return [file.seal()]
     except BaseException as error:
         table.discard(folder, error)
         raise
@@ -95,9 +106,4 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _unreadable(table: Table, path: Path) -> Damaged:
-    return Damaged(
-        f"{path} cannot be read",
-        why="it is there with the right size, and its content is not what was written",
-        hint=rebuild_hint(table.name),
-        table=table.name,
-    )
+    return damaged(path, "its content is not what was written", table=table.name)

@@ -18,8 +18,6 @@ from everlog.pipeline.session.failures import own_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILE_BYTES = 128 * 1024 * 1024
-SMALL_BYTES = FILE_BYTES // 8
 SMALL_FILES_MAX = 40
 """A run compacts a table that has more small files than this."""
 KEPT_HOURS = 24
@@ -62,7 +60,8 @@ def compact(
 
 
 def small(table: Table) -> list[DataFile]:
-    return [file for file in table.files() if file.bytes < SMALL_BYTES]
+    """Return the files that are worth uniting: below an eighth of the size that files should have."""
+    return [file for file in table.files() if file.bytes < table.file_bytes // 8]
 
 
 def _unite(
@@ -76,7 +75,7 @@ def _unite(
     few = small(table)
     if held is None or len(few) <= small_files_max:
         return
-    count = -(-sum(file.bytes for file in few) // FILE_BYTES)
+    count = -(-sum(file.bytes for file in few) // table.file_bytes)
     rows = table.read(spark, files=few)
     rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, "position")
     with own_errors(f"compacting {table.name}"):

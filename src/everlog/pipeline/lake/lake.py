@@ -34,15 +34,17 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from everlog.core.query import Cursor
 from everlog.errors import Conflict, Damaged, EverlogError, InvalidField, NewerFormat, NotFound
-from everlog.files import DiskFiles, replace_file
-from everlog.pipeline.lake.folders import make_folders, remove_tree
-from everlog.pipeline.lake.table import DELTA_LOG, Table
+from everlog.files import DiskFiles
+from everlog.pipeline.lake.bucket import Lease, is_remote, url_of
+from everlog.pipeline.lake.folders import files_for, make_folders, put_file, remove_tree, walk
+from everlog.pipeline.lake.table import DELTA_LOG, FILE_BYTES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,12 +71,15 @@ class Lake:
     def __init__(self, path: Path, log_id: str, *, files: DiskFiles | None = None) -> None:
         self.path = path
         self.log_id = log_id
-        self._files = files or DiskFiles()
+        self._files = files or files_for(path)
+        self._lease: Lease | None = None
+        self.file_bytes = FILE_BYTES
 
     @classmethod
     def open(cls, path: Path, *, log_id: str = "", create: bool = False, files: DiskFiles | None = None) -> Lake:
         """Open the lake in a folder, or make it, with `create`. It must belong to `log_id`, if that is given."""
-        path = path.absolute()
+        if not is_remote(path):
+            path = path.absolute()
         if {"%", "\\"}.intersection(str(path)):
             raise InvalidField(
                 f"the path of the lake is {path}",
@@ -86,11 +91,13 @@ class Lake:
         if not lake._files.exists(path / FILE_NAME):
             if not create:
                 raise NotFound(
-                    f"there is no lake in {path}", why=f"{FILE_NAME} is not there", hint="everlog pipeline run"
+                    f"there is no lake in {url_of(path)}",
+                    why=f"{FILE_NAME} is not there",
+                    hint="everlog pipeline run",
                 )
             make_folders(lake._files, path)
-            # A lake is derived and large: it is not part of a log in git.
-            replace_file(lake._files, path / ".gitignore", b"*\n")
+            if not is_remote(path):  # a lake is derived and large: it is not part of a log in git
+                put_file(lake._files, path / ".gitignore", b"*\n")
             lake._put(Published(log_id=log_id))
         found = lake.published()
         if log_id and found.log_id != log_id:
@@ -105,7 +112,8 @@ class Lake:
     # ---- tables
 
     def table(self, name: str) -> Table:
-        return Table(self.path / name, name, log_id=self.log_id, files=self._files)
+        place = self.path / name
+        return Table(place, name, log_id=self.log_id, files=self._files, file_bytes=self.file_bytes)
 
     @property
     def events(self) -> Table:
@@ -127,15 +135,24 @@ class Lake:
 
     def tables(self, below: str = "") -> list[Table]:
         """Return the tables that exist, by name: all of them, or those of `silver` or `gold`."""
-        return [
-            self.table(path.relative_to(self.path).as_posix()) for path in sorted(_table_folders(self.path / below))
-        ]
+        found = _table_folders(self._files, self.path / below)
+        return [self.table(path.relative_to(self.path).as_posix()) for path in sorted(found) if path != self._lock]
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / "lock"
 
     def drop(self, table: Table) -> None:
         """Remove a table with all its files: the next run derives it again."""
         # Its log goes first: without one a table does not exist, whatever else a crash leaves.
         remove_tree(self._files, table.path / DELTA_LOG)
         remove_tree(self._files, table.path)
+
+    def discard(self, folder: str, error: BaseException, *, below: str) -> None:
+        """Remove the files of a write to all tables of a kind, whether they have a commit or not."""
+        found = {path.relative_to(self.path / below).parts[0] for path in walk(self._files, self.path / below)}
+        for name in sorted(found):
+            self.table(f"{below}/{name}").discard(folder, error)
 
     # ---- reading
 
@@ -172,6 +189,10 @@ class Lake:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """Yield a folder for temporary files of Spark. After a kill it stays, until the next purge removes it."""
+        if is_remote(self.path):
+            with TemporaryDirectory(prefix="everlog-spark-") as here:
+                yield Path(here)
+            return
         folder = self.path / SCRATCH / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         make_folders(self._files, folder)
         try:
@@ -182,7 +203,7 @@ class Lake:
 
     def remove_scratch(self, but: str = "") -> None:
         """Remove what killed pipelines left in their folders; only while no other process writes to this lake."""
-        if (self.path / SCRATCH).is_dir():
+        if not is_remote(self.path) and (self.path / SCRATCH).is_dir():
             for folder in (self.path / SCRATCH).iterdir():
                 if str(folder) != but:
                     remove_tree(self._files, folder)
@@ -190,11 +211,13 @@ class Lake:
     @contextmanager
     def writing(self, *, wait_s: float | None = 0) -> Iterator[None]:
         """Keep other pipelines from writing to this lake while this is open. `Busy` names the one that does."""
-        lock = self._files.lock(self.path / "lock")
+        lock = Lease(self._lock) if is_remote(self.path) else self._files.lock(self._lock)
         lock.acquire(wait_s)
+        self._lease = lock if isinstance(lock, Lease) else None
         try:
             yield
         finally:
+            self._lease = None
             lock.close()
 
     def publish(self, cursor: Cursor, *, versions: Mapping[str, int] | None = None) -> Published:
@@ -216,13 +239,18 @@ class Lake:
         self._put(msgspec.structs.replace(self.published(), scrubbed=purge))
 
     def _put(self, published: Published) -> None:
+        if self._lease is not None:
+            self._lease.require()
         text = msgspec.json.format(msgspec.json.encode(published, order="deterministic"), indent=2)
-        replace_file(self._files, self.path / FILE_NAME, text + b"\n")
+        put_file(self._files, self.path / FILE_NAME, text + b"\n")
 
 
-def _table_folders(folder: Path) -> Iterator[Path]:
+def _table_folders(files: DiskFiles, folder: Path) -> Iterator[Path]:
     """Yield the folders of tables at or below a folder. What is inside a table is not looked at: Spark writes there
     and removes what it wrote, at any time."""
+    if is_remote(folder):
+        yield from {path.parents[1] for path in walk(files, folder) if path.parent.name == DELTA_LOG}
+        return
     if (folder / DELTA_LOG).is_dir():
         yield folder
         return
@@ -231,4 +259,4 @@ def _table_folders(folder: Path) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for path in inside:
-        yield from _table_folders(path)
+        yield from _table_folders(files, path)

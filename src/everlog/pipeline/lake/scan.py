@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from everlog.files import DiskFiles
+from everlog.pipeline.lake.bucket import content_of, is_remote
+from everlog.pipeline.lake.folders import files_for, walk
 from everlog.pipeline.session.failures import carried
 
 if TYPE_CHECKING:
@@ -44,8 +46,8 @@ def scan(
 
     `gone` are streams with a position: no row of theirs below it may be anywhere.
     """
-    found = (path for path in sorted(folder.rglob("*")) if but is None or not path.is_relative_to(but))
-    paths = [(str(path),) for path in found if path.is_file()]
+    found = walk(files_for(folder), folder)
+    paths = [(str(path),) for path in found if but is None or not path.is_relative_to(but)]
     if not paths:
         return Scan(0, 0, [])
     tasks = -(-len(paths) // _FILES_PER_TASK)
@@ -79,6 +81,12 @@ def found_in(path: Path, words: Sequence[str], gone: Mapping[str, int]) -> tuple
     """Return the size of a file, and the words and streams that it holds, compressed or not."""
     needles = {word: word.encode() for word in words}
     found: set[str] = set()
+    if is_remote(path):
+        content = content_of(path)
+        _search(content.to_pybytes(), needles, found)
+        if content[:4].to_pybytes() == b"PAR1":
+            found.update(_in_parquet(pa.BufferReader(content), needles, gone))
+        return content.size, sorted(found)
     files = DiskFiles()
     handle = files.open(path)
     try:
@@ -94,7 +102,7 @@ def found_in(path: Path, words: Sequence[str], gone: Mapping[str, int]) -> tuple
     return size, sorted(found)
 
 
-def _in_parquet(path: Path, needles: dict[str, bytes], gone: Mapping[str, int]) -> set[str]:
+def _in_parquet(path: Path | pa.BufferReader, needles: dict[str, bytes], gone: Mapping[str, int]) -> set[str]:
     found: set[str] = set()
     try:
         with pq.ParquetFile(path) as file:

@@ -2,7 +2,7 @@
 
     events/
       _delta_log/00000000000000000003.json    the files of version 3, and their cursor
-      data/000000000500-1f9c2a7e/part-….parquet
+      data/2026-11-18/000000000500-1f9c2a7e/part-….parquet
 
 A commit is one file in `_delta_log`, so a reader sees all of it or nothing. It holds the cursor as two transaction
 numbers of the log's epoch (position, and `knows`: the newest purge that was applied), so that the table itself
@@ -18,7 +18,10 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -27,8 +30,10 @@ from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import Busy, Damaged, EverlogError, NewerFormat, SchemaBroken, StorageFull
 from everlog.files import DiskFiles
-from everlog.pipeline.lake.data_file import DataFile, measured
-from everlog.pipeline.lake.folders import make_folders, remove_empty_folders, remove_tree
+from everlog.pipeline.lake.bucket import explained, is_remote, options, url_of
+from everlog.pipeline.lake.data_file import DataFile, damaged, proved, sealed
+from everlog.pipeline.lake.folders import files_for, make_folders, remove_empty_folders, remove_tree, walk
+from everlog.pipeline.lake.parquet_files import REPORT, read_objects, write_objects
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 DATA = "data"
 DELTA_LOG = "_delta_log"
+FILE_BYTES = 512 * 1024 * 1024
+"""About the size to which small files are united."""
 _SETTINGS = {
     # A stream commits several times per second: without these its log would be read from the first commit on.
     "delta.checkpointInterval": "20",
@@ -53,11 +60,14 @@ class Table:
     write, then commit                                the two halves, for a caller that writes files in another way
     """
 
-    def __init__(self, path: Path, name: str, *, log_id: str, files: DiskFiles | None = None) -> None:
+    def __init__(
+        self, path: Path, name: str, *, log_id: str, files: DiskFiles | None = None, file_bytes: int = FILE_BYTES
+    ) -> None:
         self.path = path
+        self.file_bytes = file_bytes
         self.name = name
         self._log_id = log_id
-        self._files = files or DiskFiles()
+        self._files = files or files_for(path)
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"
@@ -67,6 +77,9 @@ class Table:
     def exists(self) -> bool:
         from deltalake import DeltaTable
 
+        if is_remote(self.path):
+            with _own_errors(self.name):
+                return DeltaTable.is_deltatable(url_of(self.path), options())
         return (self.path / DELTA_LOG).is_dir() and DeltaTable.is_deltatable(self.path.as_uri())
 
     def version(self) -> int:
@@ -101,6 +114,16 @@ class Table:
 
     def files(self, *, version: int | None = None) -> list[DataFile]:
         """Return the files of a version, by default the last. `Damaged` if one is missing or has another size."""
+        listed = self.listed(version=version)
+        for file in listed:
+            stamp = self._files.stamp(self.path / file.path)
+            if stamp is None or stamp.size != file.bytes:
+                why = "it is missing" if stamp is None else f"it has {stamp.size} bytes, {file.bytes} were committed"
+                raise damaged(self.path / file.path, why, table=self.name)
+        return listed
+
+    def listed(self, *, version: int | None = None) -> list[DataFile]:
+        """Return the files of a version as its commit names them, whether they are there or not."""
         import pyarrow as pa
 
         if not self.exists():
@@ -117,19 +140,7 @@ class Table:
             )
             for row in found
         ]
-        listed.sort(key=lambda file: (file.first, file.path))
-        for file in listed:
-            stamp = self._files.stamp(self.path / file.path)
-            if stamp is None or stamp.size != file.bytes:
-                raise Damaged(
-                    f"the table {self.name} is damaged",
-                    why=f"{self.path / file.path} "
-                    + ("is missing" if stamp is None else f"has {stamp.size} bytes, {file.bytes} were committed"),
-                    hint=rebuild_hint(self.name),
-                    table=self.name,
-                    path=str(self.path / file.path),
-                )
-        return listed
+        return sorted(listed, key=lambda file: (file.first, file.path))
 
     def paths(self, *, version: int | None = None) -> list[Path]:
         """Return the files as paths, for readers other than Spark: DuckDB, Polars, pandas."""
@@ -146,15 +157,39 @@ class Table:
         found = self.files(version=version) if files is None else files
         if not found:
             return spark.createDataFrame([], schema)
+        if is_remote(self.path):
+            return self.read_with_paths(spark, found).select(*schema.names)
+        self.prove(found)
         return spark.read.schema(schema).parquet(*(_as_glob(self.path / file.path) for file in found))
+
+    def read_with_paths(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
+        """Return the rows of some files with the column `file_path`; `path_of` gives the file's path of its value."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        if not is_remote(self.path):
+            return self.read(spark, files=files).select("*", "_metadata.file_path")
+        schema = StructType([*self.schema(), StructField("file_path", StringType())])
+        numbers = spark.range(0, len(files), 1, numPartitions=max(len(files), 1))
+        task = partial(read_objects, str(self.path), self.name, [file.path for file in files])
+        return numbers.mapInArrow(task, schema)
+
+    def path_of(self, value: str) -> str:
+        if is_remote(self.path):
+            return value
+        return Path(unquote(urlsplit(value).path)).relative_to(self.path).as_posix()
+
+    def prove(self, files: Sequence[DataFile]) -> None:
+        """Compare the bytes of files with their names. `Damaged` names the first that has others."""
+        with ThreadPoolExecutor() as pool:  # a digest is computed without the interpreter's lock
+            list(pool.map(lambda file: proved(self.path / file.path, table=self.name), files))
 
     def files_with(self, spark: SparkSession, some: Callable[[DataFrame], DataFrame]) -> list[DataFile]:
         """Return the files that hold a row which the function selects."""
-        by_path = {str(self.path / file.path): file for file in self.files()}
+        by_path = {file.path: file for file in self.files()}
         if not by_path:
             return []
-        held = some(self.read(spark).select("*", "_metadata.file_path")).select("file_path").distinct().collect()
-        return sorted((by_path[unquote(urlsplit(row[0]).path)] for row in held), key=lambda file: file.path)
+        held = some(self.read_with_paths(spark, self.files())).select("file_path").distinct().collect()
+        return sorted((by_path[self.path_of(row[0])] for row in held), key=lambda file: file.path)
 
     # ---- writing
 
@@ -195,15 +230,19 @@ class Table:
         """Write rows as Parquet files of this table, one per partition with rows. No commit names them yet."""
         folder = self.new_folder(cursor)
         try:
+            if is_remote(self.path):
+                done = rows.mapInArrow(partial(write_objects, str(self.path), folder), REPORT).collect()
+                return [DataFile(*row[1:]) for row in done]
             rows.write.parquet("file://" + str(self.path / folder), compression="zstd")
-            return [file for file in map(self.measured, self._parts(folder)) if file.rows]
+            return [file for file in map(self.sealed, list(self._parts(folder))) if file.rows]
         except BaseException as error:
             self.discard(folder, error)
             raise
 
     def new_folder(self, cursor: Cursor) -> str:
-        """Return a unique name for the folder of one write; it shows the position."""
-        return f"{DATA}/{cursor.position:012d}-{uuid.uuid4().hex[:12]}"
+        """Return a unique name for the folder of one write: its day, and the position."""
+        day = datetime.now(UTC).date()
+        return f"{DATA}/{day}/{cursor.position:012d}-{uuid.uuid4().hex[:12]}"
 
     def commit(
         self,
@@ -245,11 +284,12 @@ class Table:
                         raise ValueError(f"the first commit of {self.name} needs a schema")
                     make_folders(self._files, self.path)
                     create_table_with_add_actions(
-                        self.path.as_uri(),
+                        self._uri,
                         Schema.from_json(_nullable(schema).json()),
                         adds,
                         name=self.name,
                         configuration=_SETTINGS,
+                        storage_options=self._options,
                         commit_properties=properties,
                     )
                     return
@@ -276,17 +316,19 @@ class Table:
 
     def unnamed(self, keep_versions: Sequence[int] = ()) -> list[Path]:
         """Return the files in the table's folder that belong neither to its last version nor to these."""
-        if not (self.path / DATA).is_dir():
-            return []
         named = {self.path / file.path for file in self.files()} if self.exists() else set()
         for version in keep_versions:
             with suppress(EverlogError):  # it is already removed, in part or completely
                 named.update(self.paths(version=version))
-        return sorted(path for path in (self.path / DATA).rglob("*") if not path.is_dir() and path not in named)
+        return [path for path in walk(self._files, self.path / DATA) if path not in named]
 
     def sweep(self, keep_versions: Sequence[int] = ()) -> int:
         """Remove all of them now, and return their number. Only while no other process writes to this lake."""
         return self._remove(self.unnamed(keep_versions))
+
+    def remove(self, files: Sequence[DataFile]) -> None:
+        """Remove files that no commit names, and will not."""
+        self._remove([self.path / file.path for file in files])
 
     def vacuum(self, hours: int, keep_versions: Sequence[int] = ()) -> int:
         """Remove files that have belonged to no version for so many hours, and return their number."""
@@ -307,8 +349,7 @@ class Table:
     def _remove(self, paths: Sequence[Path]) -> int:
         for path in paths:
             self._files.unlink(path)
-        if (self.path / DATA).is_dir():
-            remove_empty_folders(self._files, self.path / DATA)
+        remove_empty_folders(self._files, self.path / DATA)
         return len(paths)
 
     # ---- internal
@@ -320,7 +361,15 @@ class Table:
         from deltalake import DeltaTable
 
         with _own_errors(self.name):
-            return DeltaTable(self.path.as_uri(), version=version)
+            return DeltaTable(self._uri, version=version, storage_options=self._options)
+
+    @property
+    def _uri(self) -> str:
+        return url_of(self.path) if is_remote(self.path) else self.path.as_uri()
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return options() if is_remote(self.path) else None
 
     def _refuse_other_schema(self, given: StructType) -> None:
         if not self.exists():
@@ -339,9 +388,9 @@ class Table:
             if name.endswith(".parquet"):
                 yield f"{folder}/{name}"
 
-    def measured(self, path: str) -> DataFile:
-        """Return the file at a path below this table's folder."""
-        return measured(self.path, path, self._files)
+    def sealed(self, path: str) -> DataFile:
+        """Name a complete file, at a path below this table's folder, after its bytes."""
+        return sealed(self.path, path, self._files)
 
 
 def _known(cursor: Cursor) -> Position:
@@ -390,6 +439,8 @@ def _own_errors(table: str) -> Iterator[None]:
                 hint="free some space and run it again; the last version has not changed",
                 table=table,
             ) from error
+        if any(word in text for word in ("403", "Forbidden", "AccessDenied", "NoSuchBucket")):
+            raise explained(error, "commit to", f"the table {table}") from error
         if "nsupported" in text and ("feature" in text or "version" in text):
             raise _newer(table, error) from error
         raise Damaged(f"the table {table} cannot be read", why=text, hint=rebuild_hint(table), table=table) from error

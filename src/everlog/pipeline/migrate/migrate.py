@@ -1,6 +1,7 @@
 """Foreign history as a new log: read, checked and ordered by Spark.
 
-    files ── chunks ──┬── survey on Spark: counts, problems, clock ──> refused, if anything is wrong
+    files ── chunks ──┬── survey on Spark: counts, problems, clock ──> refused or set aside, if anything is wrong
+                      ├── ids that are replaced
                       └── events on Spark: ids, hashes, positions, sequences ──> staged as Parquet
     staged, in order ──> a draft of the new log ── read again from its bytes, compared ──> its own name
 
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.catalog import Catalog
 from everlog.core.clock import JUMP_MAX
 from everlog.core.codec import Packed
 from everlog.core.event import Position, Recorded
+from everlog.core.ids import EventId
 from everlog.errors import BadFile, ClockJump, Conflict
+from everlog.files import DiskFiles
+from everlog.pipeline.fold.fold import partitions_for
 from everlog.pipeline.migrate import chunks as reading
 from everlog.pipeline.migrate.chunks import Chunk, Start, Surveyed
 from everlog.pipeline.session.failures import carried, own_errors
@@ -35,7 +42,9 @@ from everlog.stores.contract import Store
 from everlog.stores.identity import new_identity
 from everlog.stores.small_state import NOTES, read_note
 from everlog.transfer.copy import UNFINISHED, Target, compare_with
-from everlog.transfer.import_pass import PROBLEMS_MAX, Options
+from everlog.transfer.import_pass import STANDS_ABOVE, Options, ReadEvent, Seen
+from everlog.transfer.importing import SetAside, refuse, refuse_unmatched
+from everlog.transfer.problems import PROBLEMS_MAX, Problems
 from everlog.transfer.survey import Summary, Survey, batches
 
 if TYPE_CHECKING:
@@ -46,6 +55,7 @@ _ROWS_AT_ONCE = 5_000
 _READ_SCHEMA = ARROW_SCHEMA.append(pa.field("chunk", pa.int32())).append(pa.field("number", pa.int64()))
 READ_SCHEMA = _READ_SCHEMA.append(pa.field("content", pa.binary()))
 _SURVEY_SCHEMA = pa.schema([("survey", pa.binary())])
+_LEARNT_SCHEMA = pa.schema([("chunk", pa.int32()), ("old", pa.string()), ("new", pa.string())])
 
 
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +63,14 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 
     files: int
     events: int
-    repeated: int  # lines that another file holds too
+    repeated: int  # lines that occurred before
     digest: str
     shapes: dict[str, int]
     types: dict[str, int]
     not_events: dict[str, int]
+    new_ids: int = 0
+    set_aside: int = 0  # lines
+    problems: list[str] = []  # what is wrong with the first hundred of them
     resumed_at: int = 0
     dry_run: bool = False
 
@@ -85,13 +98,11 @@ def migrate(
     staging: Path,
     options: Options | None = None,
     *,
-    dry_run: bool = False,
-    chunk_bytes: int = reading.CHUNK_BYTES,
     progress: Callable[[int], None] = lambda position: None,
+    **more: Any,
 ) -> Migrated:
     """Make a new log of files. `staging` is a folder that Spark and this process see; it can be removed later."""
-    prepared = prepare(spark, paths, target, staging, options, dry_run=dry_run, chunk_bytes=chunk_bytes)
-    return write(target, prepared, progress=progress)
+    return write(target, prepare(spark, paths, target, staging, options, **more), progress=progress)
 
 
 def prepare(
@@ -101,29 +112,56 @@ def prepare(
     staging: Path,
     options: Options | None = None,
     *,
+    catalog: Catalog | None = None,
+    set_aside: SetAside | None = None,
     dry_run: bool = False,
     chunk_bytes: int = reading.CHUNK_BYTES,
     now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
 ) -> Prepared:
-    """Do Spark's part: read, check, order and stage everything. A draft of the log is begun, and is empty."""
+    """Do Spark's part: read, check, order and stage everything. A draft of the log is begun, and is empty.
+
+    With `set_aside`, a line that is wrong does not keep the others from being migrated.
+    """
     chosen = options or Options()
     with own_errors("reading the files"):
-        chunks = reading.chunks_of(paths, csv=chosen.mapping is not None, chunk_bytes=chunk_bytes)
-        surveys = _surveys(spark, chunks, chosen, now_us() // 1000)
-        starts = _starts(surveys)
-        _refuse_problems(surveys)
-        _refuse_jump(starts[-1], surveys, chosen)
-        begun = _Begun(_fingerprint(chunks, surveys, chosen), now_us())
+        received_us = now_us()
+        files = _Files(
+            spark,
+            reading.chunks_of(paths, mapped=chosen.mapping is not None, chunk_bytes=chunk_bytes),
+            chosen,
+            staging,
+            received_us // 1000,
+            aside=staging / "aside" if set_aside is not None else None,
+        )
+        files.survey(catalog or BUILT_IN)
+        problems = files.problems()
+        refuse_unmatched(chosen, sum(one.events + one.repeated for one in files.surveys), problems)
+        if set_aside is None:
+            refuse(problems, ", ".join(path.name for path in paths))
+        _refuse_jump(files.starts[-1], files.surveys, chosen)
+        if chosen.new_ids and any(survey.new_ids for survey in files.surveys):
+            files.learn()
+        begun = _Begun(files.fingerprint(), received_us)
+        events = files.deduplicated(staging / begun.migration[:16] / "read")
+        clashes = _clashes(events)
+        if set_aside is None:
+            _refuse_shared_ids(clashes)
+        events = events.join(clashes, ["chunk", "number"], "left_anti").drop("content")
         if dry_run:
-            events = _deduplicated(_read(spark, chunks, starts[:-1], chosen)).count()
             return Prepared(
-                begun=begun, staged=(), events=events, found=_found(chunks, surveys, events, dry_run=True)
+                begun=begun,
+                staged=(),
+                events=events.count(),
+                found=files.found(events.count(), clashes.count(), problems, dry_run=True),
             )
         with closing(target.open(new_identity(begun.received_us))) as draft:
             begun = _begin(draft, target, begun)
-        staged = _staged(spark, chunks, starts[:-1], chosen, staging / begun.migration[:16], begun.received_us)
-        events = sum(pq.read_metadata(path).num_rows for path in staged)
-        return Prepared(begun=begun, staged=staged, events=events, found=_found(chunks, surveys, events))
+        staged = _staged(spark, events, staging / begun.migration[:16] / "placed", begun.received_us)
+        count = sum(pq.read_metadata(path).num_rows for path in staged)
+        found = files.found(count, clashes.count(), problems)
+        if set_aside is not None and found.set_aside:
+            set_aside(chain(files.lines_aside(), files.lines_of(clashes)))
+        return Prepared(begun=begun, staged=staged, events=count, found=found)
 
 
 def write(target: Target, prepared: Prepared, *, progress: Callable[[int], None] = lambda position: None) -> Migrated:
@@ -144,40 +182,153 @@ def write(target: Target, prepared: Prepared, *, progress: Callable[[int], None]
     return msgspec.structs.replace(prepared.found, digest=summary.digest, resumed_at=resumed_at)
 
 
-# ---- the survey
+# ---- the files
 
 
-def _surveys(spark: SparkSession, chunks: list[Chunk], options: Options, now_ms: int) -> list[Surveyed]:
-    def look(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in found:
-            with carried():
-                surveys = [
-                    msgspec.msgpack.encode(reading.survey(chunks[number], options, now_ms=now_ms))
-                    for number in batch.column(0).to_pylist()
+class _Files:
+    """Chunks of files, read by tasks that each take some of them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        chunks: list[Chunk],
+        options: Options,
+        staging: Path,
+        now_ms: int,
+        *,
+        aside: Path | None,
+    ) -> None:
+        self._spark, self._chunks, self._options = spark, chunks, options
+        self._staging, self._now_ms, self._aside = staging, now_ms, aside
+        self._shares = reading.packed(chunks, tasks=partitions_for(spark))
+        self._learnt = ""
+        self.surveys: list[Surveyed] = []
+        self.starts: list[Start] = []
+        for folder in (staging, *([aside] if aside else [])):
+            DiskFiles().make_dir(folder)
+
+    def survey(self, catalog: Catalog) -> None:
+        options, aside, now_ms = self._options, self._aside, self._now_ms
+
+        def look(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+            found = msgspec.msgpack.encode(reading.survey(chunk, options, catalog, aside, now_ms=now_ms))
+            yield pa.record_batch([pa.array([found], pa.binary())], schema=_SURVEY_SCHEMA)
+
+        rows = self._each(look, _SURVEY_SCHEMA).collect()
+        found = [msgspec.msgpack.decode(bytes(row[0]), type=Surveyed) for row in rows]
+        self.surveys = sorted(found, key=lambda survey: survey.number)
+        self.starts = [Start()]  # of each chunk, and last the end of all
+        for survey in self.surveys:
+            self.starts.append(survey.end(self.starts[-1]))
+
+    def learn(self) -> None:
+        """Find out which ids are replaced, for the lines of any chunk that refer to them."""
+        options, starts, now_ms = self._options, self.starts, self._now_ms
+
+        def pairs(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+            for some in batches(reading.learn(chunk, options, starts[chunk.number], now_ms=now_ms), _ROWS_AT_ONCE):
+                rows = [(chunk.number, old, new) for old, new in some]
+                yield pa.RecordBatch.from_pylist(
+                    [dict(zip(_LEARNT_SCHEMA.names, row, strict=True)) for row in rows], schema=_LEARNT_SCHEMA
+                )
+
+        path, files = self._staging / "learnt.db", DiskFiles()
+        if files.exists(path):
+            files.unlink(path)
+        with closing(Seen(str(path))) as learnt:
+            for _, old, new in self._each(pairs, _LEARNT_SCHEMA).orderBy("chunk").toLocalIterator():
+                learnt.replace(old, EventId(new))
+        self._learnt = str(path)
+
+    def deduplicated(self, folder: Path) -> DataFrame:
+        """Return each line once, at its first occurrence: files that were merged, or overlap, hold the same lines."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        items = self._items
+
+        def events(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+            for some in batches(items(chunk), _ROWS_AT_ONCE):
+                rows = batch_of(Recorded(Position(0), 0, 0, item.sealed.event) for item in some)
+                more = [
+                    pa.array([chunk.number] * len(some), pa.int32()),
+                    pa.array([item.at.number for item in some], pa.int64()),
+                    pa.array([item.stable for item in some], pa.binary()),
                 ]
-            yield pa.record_batch([pa.array(surveys, pa.binary())], schema=_SURVEY_SCHEMA)
+                yield pa.record_batch([*rows.columns, *more], schema=READ_SCHEMA)
 
-    rows = _over(spark, chunks).mapInArrow(look, "survey binary").collect()
-    found = [msgspec.msgpack.decode(bytes(row[0]), type=Surveyed) for row in rows]
-    return sorted(found, key=lambda survey: survey.number)
+        self._each(events, READ_SCHEMA).write.mode("overwrite").parquet(str(folder))
+        first = Window.partitionBy("content").orderBy("chunk", "number")
+        read = self._spark.read.parquet(str(folder))
+        return read.withColumn("nth", f.row_number().over(first)).where("nth = 1").drop("nth")
 
+    @property
+    def _items(self) -> Callable[[Chunk], Iterator[ReadEvent]]:
+        options, starts, now_ms, learnt, aside = self._options, self.starts, self._now_ms, self._learnt, self._aside
+        return lambda chunk: reading.items(
+            chunk, options, starts[chunk.number], now_ms=now_ms, learnt=learnt, aside=aside
+        )
 
-def _starts(surveys: list[Surveyed]) -> list[Start]:
-    """Return the start of each chunk, and last the end of all."""
-    starts = [Start()]
-    for survey in surveys:
-        starts.append(survey.end(starts[-1]))
-    return starts
+    def _each(self, task: Callable[[Chunk], Iterator[pa.RecordBatch]], schema: pa.Schema) -> DataFrame:
+        """Run a function over every chunk."""
+        from pyspark.sql.pandas.types import from_arrow_schema
 
+        shares = self._shares
 
-def _refuse_problems(surveys: list[Surveyed]) -> None:
-    problems = [problem for survey in surveys for problem in survey.problems]
-    if problems:
-        raise BadFile(
-            f"{len(problems):,} lines cannot be migrated",
-            why=problems[0],
-            hint="correct them, or leave them out; nothing was written",
-            problems=problems[:PROBLEMS_MAX],
+        def run(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in found:
+                with carried():
+                    for number in batch.column(0).to_pylist():
+                        for chunk in shares[number]:
+                            yield from task(chunk)
+
+        return self._spark.range(0, len(shares), 1, len(shares)).mapInArrow(run, from_arrow_schema(schema))
+
+    def problems(self) -> Problems:
+        found = Problems()
+        for survey in self.surveys:
+            found.extend(survey.problems, survey.bad)
+        return found
+
+    def lines_aside(self) -> Iterator[bytes]:
+        """Yield the lines that the survey set aside."""
+        assert self._aside is not None
+        for survey in self.surveys:
+            if survey.bad:
+                yield DiskFiles().read_all(reading.aside_of(self._aside, survey.number))
+
+    def lines_of(self, clashes: DataFrame) -> Iterator[bytes]:
+        """Yield the lines whose id stands above with other content."""
+        rows = clashes.orderBy("chunk", "number").toLocalIterator()
+        for number, some in groupby(rows, key=lambda row: row["chunk"]):
+            wrong = {row["number"]: row["id"] for row in some}
+            for item in self._items(self._chunks[number]):
+                if item.at.number in wrong:
+                    yield item.at.set_aside(f"the id {wrong[item.at.number]} {STANDS_ABOVE}", "bad_line")
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that decides the bytes of the new log, except the time of arrival."""
+        files = [
+            (chunk.name, chunk.start, survey.digest, survey.bad)
+            for chunk, survey in zip(self._chunks, self.surveys, strict=True)
+        ]
+        how = (self._options.namespace, repr(self._options.mapping), self._options.new_ids)
+        return hashlib.sha256(msgspec.json.encode((files, how))).hexdigest()
+
+    def found(self, events: int, clashes: int, problems: Problems, *, dry_run: bool = False) -> Migrated:
+        surveys = self.surveys
+        return Migrated(
+            files=len({chunk.path for chunk in self._chunks}),
+            events=events,
+            repeated=sum(survey.events + survey.repeated for survey in surveys) - events - clashes,
+            digest="",
+            shapes=_sum(survey.shapes for survey in surveys),
+            types=_sum(survey.types for survey in surveys),
+            not_events=_sum(survey.not_events for survey in surveys),
+            new_ids=sum(survey.new_ids for survey in surveys),
+            set_aside=problems.lines + clashes,
+            problems=problems.texts(),
+            dry_run=dry_run,
         )
 
 
@@ -191,70 +342,18 @@ def _refuse_jump(end: Start, surveys: list[Surveyed], options: Options) -> None:
         )
 
 
-def _fingerprint(chunks: list[Chunk], surveys: list[Surveyed], options: Options) -> str:
-    """Return a hash of everything that decides the bytes of the new log, except the time of arrival."""
-    files = [(chunk.name, chunk.start, survey.digest) for chunk, survey in zip(chunks, surveys, strict=True)]
-    return hashlib.sha256(msgspec.json.encode((files, options.namespace, repr(options.mapping)))).hexdigest()
-
-
 # ---- the events
 
 
-def _over(spark: SparkSession, chunks: list[Chunk]) -> DataFrame:
-    """One task per chunk."""
-    return spark.range(0, len(chunks), 1, len(chunks)).toDF("chunk")
-
-
-def _read(spark: SparkSession, chunks: list[Chunk], starts: list[Start], options: Options) -> DataFrame:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    def events(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in found:
-            with carried():
-                for number in batch.column(0).to_pylist():
-                    yield from _rows(chunks[number], options, starts[number])
-
-    return _over(spark, chunks).mapInArrow(events, from_arrow_schema(READ_SCHEMA))
-
-
-def _rows(chunk: Chunk, options: Options, start: Start) -> Iterator[pa.RecordBatch]:
-    number = 0
-    for some in batches(reading.items(chunk, options, start), _ROWS_AT_ONCE):
-        rows = batch_of(Recorded(Position(0), 0, 0, item.sealed.event) for item in some)
-        more = [
-            pa.array([chunk.number] * len(some), pa.int32()),
-            pa.array(range(number, number + len(some)), pa.int64()),
-            pa.array([item.stable for item in some], pa.binary()),
-        ]
-        number += len(some)
-        yield pa.record_batch([*rows.columns, *more], schema=READ_SCHEMA)
-
-
-def _deduplicated(events: DataFrame) -> DataFrame:
-    """Keep each line once, at its first occurrence: files that were merged, or overlap, hold the same lines."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    first = Window.partitionBy("content").orderBy("chunk", "number")
-    return events.withColumn("nth", f.row_number().over(first)).where("nth = 1").drop("nth")
-
-
-def _staged(
-    spark: SparkSession, chunks: list[Chunk], starts: list[Start], options: Options, folder: Path, received_us: int
-) -> list[Path]:
+def _staged(spark: SparkSession, events: DataFrame, folder: Path, received_us: int) -> list[Path]:
     """Write every event with its position in the new log, as Parquet files in the order of positions."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    read, placed = folder / "read", folder / "placed"
-    _read(spark, chunks, starts, options).write.mode("overwrite").parquet(str(read))
-    events = _deduplicated(spark.read.parquet(str(read)))
-    _refuse_shared_ids(events)
-    counts = {row["chunk"]: row["count"] for row in events.groupBy("chunk").count().collect()}
     bases, base = [], 0
-    for chunk in chunks:
-        bases.append((chunk.number, base))
-        base += counts.get(chunk.number, 0)
+    for row in sorted(events.groupBy("chunk").count().collect(), key=lambda row: row["chunk"]):
+        bases.append((row["chunk"], base))
+        base += row["count"]
     before = f.broadcast(spark.createDataFrame(bases, "chunk int, base long"))
     position = f.row_number().over(Window.partitionBy("chunk").orderBy("number")) + f.col("base")
     sequence = f.row_number().over(Window.partitionBy("stream").orderBy("position")).cast("long")
@@ -267,9 +366,9 @@ def _staged(
         .repartitionByRange("position")
         .sortWithinPartitions("position")
         .write.mode("overwrite")
-        .parquet(str(placed))
+        .parquet(str(folder))
     )
-    return sorted((path for path in placed.glob("*.parquet") if _first(path)), key=_first)
+    return sorted((path for path in folder.glob("*.parquet") if _first(path)), key=_first)
 
 
 def _first(path: Path) -> int:
@@ -278,13 +377,27 @@ def _first(path: Path) -> int:
     return int(meta.row_group(0).column(0).statistics.min) if meta.num_row_groups else 0
 
 
-def _refuse_shared_ids(events: DataFrame) -> None:
-    shared = [row["id"] for row in events.groupBy("id").count().where("count > 1").limit(PROBLEMS_MAX).collect()]
+def _clashes(events: DataFrame) -> DataFrame:
+    """Return the lines whose id another line has above them, with other content."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    above = Window.partitionBy("id").orderBy("chunk", "number")
+    return (
+        events.select("id", "chunk", "number")
+        .withColumn("above", f.row_number().over(above))
+        .where("above > 1")
+        .drop("above")
+    )
+
+
+def _refuse_shared_ids(clashes: DataFrame) -> None:
+    shared = [row["id"] for row in clashes.select("id").distinct().limit(PROBLEMS_MAX).collect()]
     if shared:
         raise BadFile(
             f"{len(shared):,} ids occur on lines with different content",
             why=f"an id names one event forever; the first of them is {shared[0]}",
-            hint="correct them, or leave them out; nothing was written",
+            hint="correct them, or migrate the others with --set-aside FILE; nothing was written",
             problems=shared,
         )
 
@@ -342,19 +455,6 @@ def _packed(staged: Iterable[Path]) -> Iterator[tuple[Packed, int]]:
             columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
             for row in zip(*columns, strict=True):
                 yield packed_of(row), row[lamport]
-
-
-def _found(chunks: list[Chunk], surveys: list[Surveyed], events: int, *, dry_run: bool = False) -> Migrated:
-    return Migrated(
-        files=len({chunk.path for chunk in chunks}),
-        events=events,
-        repeated=sum(survey.events for survey in surveys) - events,
-        digest="",
-        shapes=_sum(survey.shapes for survey in surveys),
-        types=_sum(survey.types for survey in surveys),
-        not_events=_sum(survey.not_events for survey in surveys),
-        dry_run=dry_run,
-    )
 
 
 def _sum(counts: Iterable[Any]) -> dict[str, int]:

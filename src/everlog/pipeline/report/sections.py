@@ -10,8 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow.parquet as pq
 
+from everlog.pipeline.lake.data_file import opened
 from everlog.pipeline.lake.lake import ANSWERS, Lake
 from everlog.pipeline.tables.questions import LANES
 
@@ -48,7 +48,7 @@ class Answers:
         if version is None:
             return []
         paths = self._lake.table(f"{ANSWERS}/{name}").paths(version=version)
-        return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+        return [row for path in paths for row in opened(path).read().to_pylist()]
 
 
 def every_section(answers: Answers) -> list[Section]:

@@ -82,7 +82,7 @@ def everlog_error(error: BaseException, doing: str) -> EverlogError:
         return Damaged(
             f"{unquote(damaged['path'])} cannot be read",
             why="it is there with the right size, and its content is not what was written",
-            hint=f"everlog pipeline run --rebuild {damaged['table']}",
+            hint="everlog pipeline verify --heal",
             table=damaged["table"],
         )
     reasons = _PYTHON_ERROR.findall(text)

@@ -118,6 +118,7 @@ def session_conf(master: str) -> dict[str, str]:
         # The Delta log names the files of a table: checksum and success files beside them are of no use.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         **_SQL,
     }
     if _is_local(master):
@@ -185,6 +186,13 @@ def _connected(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
         session.conf.set(name, value)
     _announce(session)
     return session
+
+
+def share_environment(session: SparkSession) -> None:
+    """Give workers that start from now on what this process knows of a bucket. Over Connect they have their own."""
+    if hasattr(session, "_jsparkSession"):
+        named = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        session.sparkContext.environment.update(named)
 
 
 def _announce(session: SparkSession) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from everlog.core.canonical import canonical, encode_plain
-from everlog.core.codec import Packed, header_bytes, read_payload
+from everlog.core.codec import Packed, commitment, header_bytes, read_payload
 from everlog.core.event import EVENT_FIELDS, Event, Header, Position, Recorded, microseconds
+from everlog.errors import Damaged
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -162,6 +164,30 @@ def _values(column: pa.Array, name: str) -> list[Any]:
     if name == "path":
         return [_split(hashes) if hashes else () for hashes in values]
     return values
+
+
+def require_commitments(batch: pa.RecordBatch) -> None:
+    """Refuse rows whose payload is not the one that they commit to. An erased payload has no salt, and no proof."""
+    salts, payloads = batch.column("salt").fill_null(b""), batch.column("payload").cast(pa.binary())
+    together = pc.binary_join_element_wise(salts, payloads.fill_null(b""), b"").to_pylist()
+    committed = batch.column("commitment").to_pylist()
+    if [sha256(one).digest() for one in together] == committed:
+        return
+    rows = zip(salts.to_pylist(), payloads.to_pylist(), committed, strict=True)
+    wrong = [number for number, row in enumerate(rows) if row[0] and not _commits(*row)]
+    if wrong:
+        position = batch.column("position")[wrong[0]].as_py()
+        raise Damaged(
+            f"the payload of event #{position} in the lake is not the one that it commits to",
+            why=f"its commitment, computed again, differs; so do those of {len(wrong)} of {batch.num_rows} events",
+            hint="everlog pipeline verify --heal",
+            table="events",
+            position=position,
+        )
+
+
+def _commits(salt: bytes, payload: bytes | None, committed: bytes) -> bool:
+    return payload is not None and commitment(salt, payload) == committed
 
 
 def packed_of(row: Sequence[Any]) -> Packed:

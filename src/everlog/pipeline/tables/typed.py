@@ -6,7 +6,6 @@ of those that are set aside. Every event is in exactly one of them.
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,36 +16,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everlog.catalog.catalog import Catalog
-from everlog.core.canonical import canonical
+from everlog.catalog.seen import COLUMNS_MAX, FIELDS_MAX, Shape, misfit
 from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
 from everlog.pipeline.lake.lake import QUARANTINE, SILVER
 from everlog.pipeline.lake.parquet_files import ParquetFiles
 from everlog.pipeline.session.failures import carried
-from everlog.pipeline.source.rows import ARROW_SCHEMA
-from everlog.pipeline.tables.columns import Column, columns_of
-from everlog.views.builds.fingerprint import source_of
-
-ENVELOPE = (
-    "position",
-    "sequence",
-    "received_at",
-    "id",
-    "stream",
-    "version",
-    "lamport",
-    "origin",
-    "occurred_at",
-    "actor",
-    "scope",
-    "request_id",
-    "causation_id",
-    "correlation_id",
-    "tags",
-)
-"""The columns that every typed table begins with; `version` is the one that was logged."""
+from everlog.pipeline.source.rows import ARROW_SCHEMA, require_commitments
+from everlog.pipeline.tables.readings import ENVELOPE, FREEZE, Reading, Readings
 
 _SET_ASIDE = (
     "position",
@@ -69,11 +47,12 @@ QUARANTINE_SCHEMA = pa.schema(
         pa.field("reading", pa.int64()),  # how its type was read: when that changes, it is judged again
     ]
 )
-NEEDED = (*ENVELOPE, "type", "payload")
+NEEDED = (*ENVELOPE, "type", "payload", "salt", "commitment")
 """The columns of an event that typing needs."""
 
 REASON_CHARS_MAX = 2000
 UNREAD = 0
+IMPORTED = "_imported"
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -88,38 +67,16 @@ class Refused(NamedTuple):
     reason: str
 
 
-class Reading(NamedTuple):
-    """How the events of one type are read."""
-
-    version: int
-    number: int  # changes with anything that decides the content of a typed row
-    columns: Sequence[Column]
-    schema: pa.Schema
-
-
-def reading_of(catalog: Catalog, event_type: str) -> Reading | None:
-    """Return how a type is read; None if the catalog does not know it."""
-    if not catalog.knows(event_type):
-        return None
-    schema = catalog.json_schema(event_type)
-    ((_, version, upcasters),) = catalog.readings([event_type])
-    parts = [version, schema, [[at, source_of(function)] for at, function in upcasters]]
-    number = int.from_bytes(hashlib.sha256(canonical(parts)).digest()[:8]) >> 1
-    columns = columns_of(schema, taken=ENVELOPE)
-    fields = [*(ARROW_SCHEMA.field(name) for name in ENVELOPE), *(pa.field(one.name, one.type) for one in columns)]
-    return Reading(version, max(number, 1), columns, pa.schema(fields))
-
-
 class Typist:
     """Types batches of event rows. There is one per task: what it prepares for a type is kept."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, readings: Readings) -> None:
+        self._all, self._catalog = readings, readings.catalog
         self._readings: dict[str, Reading | None] = {}
 
     def reading(self, event_type: str) -> Reading | None:
         if event_type not in self._readings:
-            self._readings[event_type] = reading_of(self._catalog, event_type)
+            self._readings[event_type] = self._all.of(event_type)
         return self._readings[event_type]
 
     def typed(self, event_type: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
@@ -147,6 +104,8 @@ class Typist:
         """Return the payloads of the rows that can be read, and the rows that cannot."""
         texts: list[str | None] = batch.column("payload").to_pylist()
         versions = batch.column("version")
+        if reading.seen is not None:
+            return _as_seen(event_type, reading.seen, texts, self._catalog.contract(event_type))
         if not batch.column("payload").null_count and pc.all(pc.equal(versions, reading.version)).as_py():
             try:  # nearly always all of them are valid
                 return [self._check(event_type, payload) for payload in _decode_all(f"[{','.join(texts)}]")], []  # type: ignore[arg-type]
@@ -181,6 +140,7 @@ class Typist:
         return self._check(event_type, self._catalog.upcast(_bare(event_id, event_type, version, text)).payload)
 
     def _check(self, event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
+        payload.pop(IMPORTED, None)  # what an import has kept beside the fields of the type; the events have it
         return self._catalog.validate(event_type, self._catalog.opened(event_type, payload))[1]
 
 
@@ -207,6 +167,37 @@ def _bare(event_id: str, event_type: str, version: int, text: str) -> Event:
     )
     values = (*header, _decode_one(text), b"there")
     return Event(*values)
+
+
+def _as_seen(
+    event_type: str, shape: Shape, texts: Sequence[str | None], contract: str
+) -> tuple[list[dict[str, Any] | None], list[Refused]]:
+    """Return the payloads of a type that is not declared, and the rows that differ from what was seen of it."""
+    payloads: list[dict[str, Any] | None] = []
+    refused: list[Refused] = []
+    for row, text in enumerate(texts):
+        try:
+            payload = None if text is None else _decode_one(text)
+        except msgspec.DecodeError as error:
+            refused.append(Refused(row, "not_canonical", f"its payload is not a JSON object: {error}"))
+            continue
+        if payload is not None and (path := misfit(shape, payload)):
+            refused.append(Refused(row, *_new_shape(event_type, path, contract)))
+        else:
+            payloads.append(payload)
+    return payloads, refused
+
+
+def _new_shape(event_type: str, path: str, contract: str) -> tuple[str, str]:
+    if contract == FREEZE:
+        return (
+            "new_shape",
+            f"{path} is of another shape than all events of {event_type} before it; its contract is freeze",
+        )
+    return "too_many_fields", (
+        f"{path} is not in the table of {event_type}: with this event it would have more than {FIELDS_MAX} fields, "
+        f"or more than {COLUMNS_MAX} with those inside of others"
+    )
 
 
 class _Aside(Exception):
@@ -263,12 +254,12 @@ def _set_aside(batch: pa.RecordBatch, refused: Sequence[Refused], reading: int) 
 
 
 def typing_task(
-    lake: str, folder: str, catalog: Catalog, held: Mapping[str, int]
+    lake: str, folder: str, readings: Readings, held: Mapping[str, int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task of Spark runs: it types its batches, writes one file per table, and reports them."""
     from pyspark import cloudpickle
 
-    shipped: bytes = cloudpickle.dumps(catalog)  # type: ignore[no-untyped-call]
+    shipped: bytes = cloudpickle.dumps(readings)  # type: ignore[no-untyped-call]
     paths = tuple(path for path in sys.path if path)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -289,6 +280,7 @@ def type_all(
     files = ParquetFiles(lake, folder)
     try:
         for batch in batches:
+            require_commitments(batch)
             for event_type, rows in by_type(batch):
                 table = f"{SILVER}/{event_type}"
                 good, aside = typist.typed(event_type, rows)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
 from everlog.core.query import Cursor
-from everlog.pipeline.engines.engine import Engine
+from everlog.pipeline.engines.engine import Engine, FoldedFiles
 from everlog.pipeline.fold.collected import batches_of
 from everlog.pipeline.fold.fold import STORED_SCHEMA
 from everlog.pipeline.fold.letters import LETTER_SCHEMA, letters_table
@@ -28,6 +28,7 @@ from everlog.pipeline.fold.presorted import is_presorted
 from everlog.pipeline.lake.arrow_files import spark_schema
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.lake.table import Table
 from everlog.pipeline.tables.gold import AS_IT_WAS, CAUGHT_UP, REBUILT, Done
 from everlog.views.builds.fingerprint import catalog_fingerprint, code_fingerprint
 from everlog.views.declared import DeclaredView
@@ -61,18 +62,13 @@ class ViewTable:
 
     def bring_up_to_date(self, engine: Engine, lake: Lake, *, upto: Cursor) -> Done:
         table = lake.gold(self.name)
-        held = table.cursor(upto.epoch) if table.mark(CODE) == self._code() else None
+        held = table.cursor(upto.epoch) if self.is_current(table, upto.epoch) else None
         stopped_at = 0 if held is None else table.mark(STOPPED_AT) or 0
         if held is not None and (stopped_at or table.holds(upto)):
             # A view that was stopped would be stopped again: its code is the same, and so is the event.
             rows = table.rows()
             return Done(table=table.name, what=AS_IT_WAS, rows=rows, position=held.position, stopped_at=stopped_at)
-        folded = engine.fold(lake, self.view, self.catalog, held=held, upto=upto)
-        if folded.stop is not None:
-            # Only what precedes that event counts. What was written is removed later, with other unnamed files.
-            stopped_at = folded.stop.position
-            upto = replace(upto, position=Position(stopped_at - 1))
-            folded = engine.fold(lake, self.view, self.catalog, held=held, upto=upto, stopped_by=folded.stop)
+        folded, upto, stopped_at = self.folded(engine, lake, held=held, upto=upto)
         self._commit(lake, folded.files, folded.letters, upto, stopped_at=stopped_at)
         return Done(
             table=table.name,
@@ -83,18 +79,35 @@ class ViewTable:
             stopped_at=stopped_at,
         )
 
+    def is_current(self, table: Table, epoch: str) -> bool:
+        """Return True if the rows are of this epoch, and of the code that this program has."""
+        return table.cursor(epoch) is not None and table.mark(CODE) == self._code()
+
+    def folded(
+        self, engine: Engine, lake: Lake, *, held: Cursor | None, upto: Cursor
+    ) -> tuple[FoldedFiles, Cursor, int]:
+        """Write the rows and letters up to a cursor, or up to the event that stops the view; commit nothing."""
+        found = engine.fold(lake, self.view, self.catalog, held=held, upto=upto)
+        if found.stop is None:
+            return found, upto, 0
+        # Only what precedes that event counts. What was written is removed later, with other unnamed files.
+        before = replace(upto, position=Position(found.stop.position - 1))
+        again = engine.fold(lake, self.view, self.catalog, held=held, upto=before, stopped_by=found.stop)
+        return again, before, found.stop.position
+
     def wants_buckets(self, lake: Lake, epoch: str) -> bool:
         """Return True if all events are folded next, in the order that buckets have."""
         table = lake.gold(self.name)
-        whole = table.cursor(epoch) is None or table.mark(CODE) != self._code()
-        return whole and is_presorted(self.view) and not isinstance(self.view, DeclaredView)
+        return (
+            not self.is_current(table, epoch) and is_presorted(self.view) and not isinstance(self.view, DeclaredView)
+        )
 
     def refold(self, lake: Lake, going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
         from everlog.pipeline.fold.view_fold import refold
 
         table, letters = lake.gold(self.name), letters_table(lake, self.view)
         held = table.cursor(cursor.epoch)
-        if held is None or table.mark(CODE) != self._code():
+        if held is None or not self.is_current(table, cursor.epoch):
             for derived in (table, letters):  # rebuilt by the run that follows
                 if derived.exists():
                     lake.drop(derived)

@@ -13,10 +13,10 @@ PROGRAM = Program(
     name="agents",
     group="agent",
     about="A command is proposed, validated, approved or rejected by another actor, and then run.",
-    catalog=CATALOG,
+    types=CATALOG,
     views=VIEWS,
     commands=COMMANDS,
     questions=QUESTIONS,
-    guard=GUARD,
+    rules=GUARD,
     shows={"command": Commands},
 )

@@ -13,9 +13,9 @@ PROGRAM = Program(
     name="community",
     group="community",
     about="--scope names the community; without it, it is the one of the setting scope, or the only one in the log.",
-    catalog=CATALOG,
+    types=CATALOG,
     views=VIEWS,
     commands=COMMANDS,
     questions=QUESTIONS,
-    guard=GUARD,
+    rules=GUARD,
 )

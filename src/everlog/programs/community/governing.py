@@ -82,6 +82,9 @@ class Governing(CommunityCommand[CommunityResult], frozen=True, kw_only=True):
             standing = questions.standing(log, community)
             payload = self.payload(log, standing)
             insist(log, standing, act_now(log, payload, by), self.tried(community))
+            if by.dry_run and by.within and isinstance(payload, Revoked | Demoted):
+                # The ends of chains count what nodes wrote everywhere; only a recorded event has to state them.
+                payload = msgspec.structs.replace(payload, upto=dict.fromkeys(payload.upto, 0))
             return [] if self.is_so(standing) else [payload]
 
         return Plan(

@@ -14,9 +14,9 @@ PROGRAM = Program(
     group="control",
     about="""A place is ORG, ORG/APP or ORG/APP/ENVIRONMENT. With --scope (or the setting `scope`) nothing outside of
 that scope can be seen or changed.""",
-    catalog=CATALOG,
+    types=CATALOG,
     views=VIEWS,
     commands=COMMANDS,
     questions=QUESTIONS,
-    guard=GUARD,
+    rules=GUARD,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everlog.programs.issues.claiming import Ready
 from everlog.programs.issues.commands import COMMANDS
 from everlog.programs.issues.events import CATALOG
 from everlog.programs.issues.guard import GUARD
@@ -14,10 +15,10 @@ PROGRAM = Program(
     group="issue",
     about="""An issue is named by its short id (the end of its uid), by its uid, or by a unique prefix of that. With
 --scope (or the setting `scope`), issues belong to that project, and issues outside of it are not found.""",
-    catalog=CATALOG,
+    types=CATALOG,
     views=VIEWS,
     commands=COMMANDS,
-    questions=QUESTIONS,
-    guard=GUARD,
+    questions=(*QUESTIONS, Ready),
+    rules=GUARD,
     shows={"issue": Current},
 )

@@ -31,6 +31,7 @@ from everlog.programs.issues.acting import (
     one_line,
     prose,
 )
+from everlog.programs.issues.claiming import Claim, Release, Renew
 from everlog.programs.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
 from everlog.programs.issues.life_cycle import Close, Delete, Purge, Reopen, Restore
 from everlog.programs.issues.likeness import TITLES_ALIKE_MIN, likeness
@@ -300,10 +301,27 @@ class Unlink(BetweenIssues, frozen=True, kw_only=True):
         return rules.remove_link(issue, source.short_id, made)
 
 
-COMMANDS = (Create, Edit, Comment, Label, Unlabel, Link, Unlink, Close, Reopen, Delete, Restore, Purge)
+COMMANDS = (
+    Create,
+    Edit,
+    Comment,
+    Label,
+    Unlabel,
+    Link,
+    Unlink,
+    Close,
+    Reopen,
+    Delete,
+    Restore,
+    Purge,
+    Claim,
+    Renew,
+    Release,
+)
 
 __all__ = [
     "COMMANDS",
+    "Claim",
     "Close",
     "Comment",
     "Create",
@@ -312,6 +330,8 @@ __all__ = [
     "Label",
     "Link",
     "Purge",
+    "Release",
+    "Renew",
     "Reopen",
     "Restore",
     "Unlabel",

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from everlog.catalog.catalog import Catalog
+from everlog.programs import leases
 
 CATALOG = Catalog()
 KIND = "issue"
@@ -170,4 +171,23 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     events: Annotated[int, Meta(ge=0)] = 0  # how many were removed
 
 
+@CATALOG.event("issue.claimed")
+class Claimed(leases.Claimed, frozen=True, kw_only=True):
+    """Its actor works on an issue until this moment. A later claim of the same actor extends it."""
+
+
+@CATALOG.event("issue.released")
+class Released(leases.Released, frozen=True, kw_only=True):
+    """A claim of an issue ended: its holder gave it up, or its time had passed and somebody else took the work."""
+
+
+CLAIMS = leases.Claims(
+    claimed="issue.claimed",
+    released="issue.released",
+    made=Claimed,
+    ended=Released,
+    group="issue",
+    free="ready",
+    shows="show",
+)
 TYPES = tuple(info.type for info in CATALOG.types())

@@ -10,9 +10,11 @@ from everlog.errors import RuleRefused
 from everlog.programs.command import By
 from everlog.programs.issues import rules
 from everlog.programs.issues.acting import CREATED, also
+from everlog.programs.issues.claiming import attempt
 from everlog.programs.issues.events import (
     KIND,
     TOMBSTONE,
+    Claimed,
     Closed,
     Commented,
     Created,
@@ -20,6 +22,7 @@ from everlog.programs.issues.events import (
     Labeled,
     Linked,
     Purged,
+    Released,
     Reopened,
     Restored,
     SoftDeleted,
@@ -72,6 +75,8 @@ def _judge(history: History, event: Event, payload: Any, by: By) -> None:
             rules.delete(issue, name, force=True, confirm=words_for("delete", name))
         case Restored():
             rules.restore(issue, name)
+        case Claimed() | Released():
+            attempt(uid, (one.event for one in history), by.actor).judge(payload)
         case Purged():
             _judge_purged(history, issue, uid, name, payload)
 

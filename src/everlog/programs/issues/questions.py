@@ -51,7 +51,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
         found = (state for state in reversed([state for _, state in log.view(Current).items()]))
         states = STATES if self.status == "all" else (self.status,)
         labels = [label.strip().lower() for label in self.labels]
-        return list(islice(_wanted(log, found, self.project, within, states, labels, self.owner), self.limit))
+        return list(islice(wanted(log, found, self.project, within, states, labels, self.owner), self.limit))
 
 
 class Search(Question[list[Row]], frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Search(Question[list[Row]], frozen=True, kw_only=True):
         except NoSuchSubject:
             return []
         found = (state for _, state in log.view(Current).search(" ".join(self.words), within=scope, limit=self.limit))
-        return list(_wanted(log, found, self.project, within, ("open", "closed"), (), None))
+        return list(wanted(log, found, self.project, within, ("open", "closed"), (), None))
 
 
 class Show(Question[Row], frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ def _visible(records: Iterable[Recorded], within: str) -> list[Recorded]:
     return [recorded for recorded in records if in_scope(recorded.event.scope, within)]
 
 
-def _wanted(
+def wanted(
     log: Log,
     rows: Iterable[dict[str, Any]],
     project: str,

@@ -15,6 +15,7 @@ from everlog.core.event import Event
 from everlog.core.text import counted
 from everlog.errors import ConfirmationNeeded, InvalidPayload, LookAlike, NoSuchSubject, RuleRefused
 from everlog.programs.issues.events import (
+    CLAIMS,
     TOMBSTONE,
     Body,
     Change,
@@ -133,7 +134,8 @@ def issue_of(uid: str, events: Iterable[Event]) -> Issue | None:
     """Return the issue that a history describes, in the same order on every clone; None if there is none."""
     issue = Issue(uid=uid)
     for event in sorted(events, key=lambda event: event.causal_order):
-        issue = evolve(issue, event)
+        if event.type not in CLAIMS.types:  # who works on it changes nothing of the issue itself
+            issue = evolve(issue, event)
     return issue if issue.is_there or issue.purged else None
 
 
@@ -170,7 +172,7 @@ def create(alike: Sequence[Candidate], made: Created, links: Sequence[Linked], *
 
 
 def edit(issue: Issue | None, name: str, changes: Mapping[str, str]) -> list[Any]:
-    known = _require(issue, name, "edit")
+    known = require_there(issue, name, "edit")
     found = {
         field: Change(before=getattr(known, field), to=to)
         for field, to in sorted(changes.items())
@@ -196,23 +198,23 @@ def _require_fit(name: str, field: str, to: str) -> None:
 
 
 def comment(issue: Issue | None, name: str, body: str) -> list[Any]:
-    _require(issue, name, "comment")
+    require_there(issue, name, "comment")
     return [Commented(body=body)]
 
 
 def label(issue: Issue | None, name: str, labels: Iterable[str]) -> list[Any]:
-    known = _require(issue, name, "label")
+    known = require_there(issue, name, "label")
     return [Labeled(label=one) for one in sorted({*labels} - {*known.labels})]
 
 
 def unlabel(issue: Issue | None, name: str, labels: Iterable[str]) -> list[Any]:
-    known = _require(issue, name, "unlabel")
+    known = require_there(issue, name, "unlabel")
     return [Unlabeled(label=one) for one in sorted({*labels} & {*known.labels})]
 
 
 def link(issue: Issue | None, name: str, to: Issue | None, link: Linked) -> list[Any]:
-    known = _require(issue, name, "link")
-    _require(to, link.target.short_id, "link to")
+    known = require_there(issue, name, "link")
+    require_there(to, link.target.short_id, "link to")
     if link.source.uid == link.target.uid:
         raise RuleRefused(
             f"{name} cannot point to itself",
@@ -226,7 +228,7 @@ def link(issue: Issue | None, name: str, to: Issue | None, link: Linked) -> list
 
 
 def remove_link(issue: Issue | None, name: str, link: Unlinked) -> list[Any]:
-    known = _require(issue, name, "unlink")
+    known = require_there(issue, name, "unlink")
     has = any((one.kind, one.uid) == (link.kind, link.target.uid) for one in known.links)
     return [link] if has else []
 
@@ -245,12 +247,12 @@ def require_no_drift(end: Endpoint, claimed: str, *, option: str) -> None:
 
 
 def close(issue: Issue | None, name: str, reason: str = "") -> list[Any]:
-    known = _require(issue, name, "close")
+    known = require_there(issue, name, "close")
     return [] if known.status == "closed" else [Closed(reason=reason)]
 
 
 def reopen(issue: Issue | None, name: str, reason: str = "") -> list[Any]:
-    known = _require(issue, name, "reopen")
+    known = require_there(issue, name, "reopen")
     return [] if known.status == "open" else [Reopened(reason=reason)]
 
 
@@ -258,19 +260,19 @@ def reopen(issue: Issue | None, name: str, reason: str = "") -> list[Any]:
 
 
 def delete(issue: Issue | None, name: str, *, force: bool, confirm: str, reason: str = "") -> list[Any]:
-    known = _require(issue, name, "delete", deleted=True)
+    known = require_there(issue, name, "delete", deleted=True)
     _require_words("delete", name, force, confirm, "hides it from every list until it is restored")
     return [] if known.deleted else [SoftDeleted(reason=reason)]
 
 
 def restore(issue: Issue | None, name: str) -> list[Any]:
-    known = _require(issue, name, "restore", deleted=True)
+    known = require_there(issue, name, "restore", deleted=True)
     return [Restored()] if known.deleted else []
 
 
 def purge(issue: Issue | None, name: str, *, force: bool, confirm: str, reason: str, events: int) -> list[Any]:
     """What is left behind; nothing if that was left before. `events` is how many there are to remove."""
-    known = issue if issue is not None and issue.purged else _require(issue, name, "purge", deleted=True)
+    known = issue if issue is not None and issue.purged else require_there(issue, name, "purge", deleted=True)
     _require_words(
         "purge", name, force, confirm, f"removes its {counted(events, 'event')} for good, and there is no way back"
     )
@@ -296,7 +298,7 @@ def no_such(name: str, tried: str, why: str = "nothing was created under this na
     )
 
 
-def _require(issue: Issue | None, name: str, verb: str, *, deleted: bool = False) -> Issue:
+def require_there(issue: Issue | None, name: str, verb: str, *, deleted: bool = False) -> Issue:
     tried = f"{verb} {name}"
     if issue is None:
         raise no_such(name, tried)

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from everlog.core.event import Event
-from everlog.programs.issues.events import KIND, TYPES
+from everlog.programs.issues.events import CLAIMS, KIND, TYPES
 from everlog.programs.issues.rules import Issue, evolve, uid_of
 from everlog.programs.issues.short_ids import bucket_of, is_uid
+from everlog.programs.leases import Lease
 from everlog.views.view import CAUSAL, Text, View
 
 
@@ -20,7 +21,7 @@ class Current(View):
     """One row per issue: its text and its state."""
 
     name = "issues.current"
-    types = TYPES
+    types = tuple(one for one in TYPES if one not in CLAIMS.types)
     kind = KIND
     order = CAUSAL
     uses = (Issue, evolve)
@@ -82,4 +83,16 @@ class Backlinks(View):
         return {"links": sorted(links, key=lambda one: (one["kind"], one["uid"]))}
 
 
-VIEWS = (Current, ShortIds, Backlinks)
+class Claims(View):
+    """One row per issue that was claimed: who has it, and until when."""
+
+    name = "issues.claims"
+    types = CLAIMS.types
+    order = CAUSAL
+    uses = (Lease,)
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return Lease(**state).after(event).row()
+
+
+VIEWS = (Current, ShortIds, Backlinks, Claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from everlog.programs.program import Program
+from everlog.programs.workpackages.claiming import CLAIMING
 from everlog.programs.workpackages.commands import COMMANDS
 from everlog.programs.workpackages.events import CATALOG
 from everlog.programs.workpackages.guard import GUARD
@@ -14,10 +15,10 @@ PROGRAM = Program(
     group="wp",
     about="""A package moves from planned to doing, for_review and done. It cannot start before the packages that it
 depends on are done, and it cannot be done before its gates have passed.""",
-    catalog=CATALOG,
+    types=CATALOG,
     views=VIEWS,
-    commands=COMMANDS,
+    commands=(*COMMANDS, *CLAIMING),
     questions=QUESTIONS,
-    guard=GUARD,
+    rules=GUARD,
     shows={"workpackage": Board, "featurespec": Specs},
 )

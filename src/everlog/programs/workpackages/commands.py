@@ -103,12 +103,17 @@ class Spec(Labelled[Feature], frozen=True, kw_only=True):
 class PackageCommand(Labelled[R], frozen=True, kw_only=True):
     """A command about one work package: it decides from its events, and reads other packages as it needs them."""
 
+    types: ClassVar[frozenset[str]] = frozenset(Board.types)  # of the events that it decides from
+
     def package(self) -> str:
         return str(getattr(self, "id"))  # noqa: B009 - every command has an id
 
     def rule(self, package: State | None, history: History) -> Iterable[Any]:
         """Return the payloads to record, from the package as its events leave it."""
         raise NotImplementedError
+
+    def wants(self, package: State | None, history: History, by: By) -> Iterable[Any]:
+        return self.rule(package, history)
 
     def answer(self, lane: str) -> Any:
         return Package(id=self.package(), lane=lane)
@@ -123,13 +128,13 @@ class PackageCommand(Labelled[R], frozen=True, kw_only=True):
         def decide(history: History) -> Iterable[Any]:
             package = package_of_records(history)
             seen.lane = lane_of(package) or ""
-            found = list(self.rule(package, history))
+            found = list(self.wants(package, history, by))
             seen.needs = needs_of(history, self.after())
             return found
 
         return Plan(
             stream=stream,
-            looks_at=Query(stream=stream, types=frozenset(Board.types)),
+            looks_at=Query(stream=stream, types=self.types),
             decide=decide,
             result=lambda decision: self.answer(_lane_after(log, self.package(), seen.lane, decision)),
             next=lambda decision: _missing(log, self.after(), seen.needs, decision),

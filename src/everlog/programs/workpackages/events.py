@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from everlog.catalog.catalog import Catalog
+from everlog.programs import leases
 
 CATALOG = Catalog()
 KIND, SPEC_KIND = "workpackage", "featurespec"
@@ -216,6 +217,27 @@ def name_the_verdicts(old: dict[str, Any]) -> dict[str, Any]:
         "new_status": _verdict(old.get("new_status")),
         "result_data": data if isinstance(data, dict) else {} if data is None else {"data": data},
     }
+
+
+@CATALOG.event("WPClaimed")
+class Claimed(leases.Claimed, frozen=True, kw_only=True):
+    """Its actor works on a work package until this moment. A later claim of the same actor extends it."""
+
+
+@CATALOG.event("WPReleased")
+class Released(leases.Released, frozen=True, kw_only=True):
+    """A claim of a work package ended: its holder gave it up, or its time had passed and another actor took it."""
+
+
+CLAIMS = leases.Claims(
+    claimed="WPClaimed",
+    released="WPReleased",
+    made=Claimed,
+    ended=Released,
+    group="wp",
+    free="next",
+    shows="status",
+)
 
 
 # ---- other people's words

@@ -10,9 +10,12 @@ from everlog.errors import RuleRefused
 from everlog.programs.command import By
 from everlog.programs.program import Guard, require_kind
 from everlog.programs.workpackages import rules
+from everlog.programs.workpackages.claiming import attempt
 from everlog.programs.workpackages.events import (
+    CLAIMS,
     KIND,
     SPEC_KIND,
+    Claimed,
     Completed,
     Created,
     Depended,
@@ -21,6 +24,7 @@ from everlog.programs.workpackages.events import (
     Housed,
     Judged,
     Moved,
+    Released,
     Specified,
     StatusChanged,
 )
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
 
 
 def _looks_at(event: Event) -> Query:
-    types = frozenset(Board.types) if event.kind == KIND else frozenset[str]()
-    return Query(stream=event.stream, types=types)
+    types = (*Board.types, *CLAIMS.types) if event.type in CLAIMS.types else Board.types
+    return Query(stream=event.stream, types=frozenset(types if event.kind == KIND else ()))
 
 
 def _judge(history: History, event: Event, payload: Any, by: By) -> None:
@@ -48,6 +52,8 @@ def _judge(history: History, event: Event, payload: Any, by: By) -> None:
     _require_same(event, name, named)
     package = package_of_records(history)
     match payload:
+        case Claimed() | Released():
+            attempt(name, history, by.actor).judge(payload)
         case Created():
             rules.create(package, payload, needs_of(history, payload.dependencies))
         case Depended():

@@ -5,6 +5,7 @@ A caller that is limited to a scope gets the same answers as if the log held onl
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
@@ -12,10 +13,14 @@ from msgspec import Meta
 from everlog.core.query import Query, in_scope
 from everlog.errors import NoSuchSubject, ViewStopped
 from everlog.programs.command import Question
+from everlog.programs.leases import Lease, now
 from everlog.programs.scoped import row, rows
 from everlog.programs.workpackages import rules
+from everlog.programs.workpackages.claiming import unready
+from everlog.programs.workpackages.events import CLAIMS
 from everlog.programs.workpackages.package import State, lane_of, story, stream_of
 from everlog.programs.workpackages.views import Board as BoardView
+from everlog.programs.workpackages.views import Claims
 from everlog.programs.workpackages.views import Specs as SpecsView
 
 if TYPE_CHECKING:
@@ -68,6 +73,34 @@ class Board(Question[list[Row]], frozen=True, kw_only=True):
         ]
 
 
+class Next(Question[list[Row]], frozen=True, kw_only=True):
+    """Show the work packages that can be claimed, in the order of the board.
+
+    These are the planned ones whose dependencies are done, and those in doing whose claim has expired.
+    """
+
+    verb = "next"
+    examples = ("next --limit 1",)
+    example: ClassVar[dict[str, Any]] = {}
+    columns = ("id", "lane", "feature", "title")
+    feature: Annotated[str | None, Meta(description="Only packages of this feature.")] = None
+    limit: Annotated[int, Meta(ge=1, le=1_000_000, description="The maximum number of packages.")] = 100
+
+    def answer(self, log: Log, within: str) -> list[Row]:
+        at = now()
+        leases = {_name(key): Lease(**lease) for key, lease in log.view(Claims).items()}
+        found = {_name(key): state for key, state in rows(log, BoardView, within)}
+        lanes = {package: state["lane"] for package, state in found.items()}
+        free = (
+            {**_shown(package, state), "waits_for": []}
+            for package, state in sorted(found.items(), key=_by_feature)
+            if self.feature is None or state["feature"] == self.feature
+            if not (lease := leases.get(package, Lease())).is_live(at)
+            if not unready(state, lanes, lapsed=bool(lease.holder))
+        )
+        return list(islice(free, self.limit))
+
+
 class Specs(Question[dict[str, Row]], frozen=True, kw_only=True):
     """Return the features, by their slug."""
 
@@ -91,14 +124,14 @@ class PackageHistory(Question[list[Row]], frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The work package, such as WP03.")]
 
     def answer(self, log: Log, within: str) -> list[Row]:
-        query = Query(stream=stream_of(self.id), types=frozenset(BoardView.types))
+        query = Query(stream=stream_of(self.id), types=frozenset((*BoardView.types, *CLAIMS.types)))
         found = [one.event for one in log.read(query) if in_scope(one.event.scope, within)]
         if not found:
             raise no_such_package(self.id)
         return story(found)
 
 
-QUESTIONS = (Status, Board, Specs, PackageHistory)
+QUESTIONS = (Status, Board, Next, Specs, PackageHistory)
 
 
 def no_such_package(package: str) -> NoSuchSubject:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from everlog.core.event import Event
+from everlog.programs.leases import Lease
 from everlog.programs.workpackages import package
-from everlog.programs.workpackages.events import CATALOG, KIND, SPEC_KIND
+from everlog.programs.workpackages.events import CATALOG, CLAIMS, KIND, SPEC_KIND
 from everlog.views.view import CAUSAL, View
 
-_TYPES = tuple(info.type for info in CATALOG.types())
+_TYPES = tuple(info.type for info in CATALOG.types() if info.type not in CLAIMS.types)
 
 
 class Board(View):
@@ -49,4 +50,16 @@ class Specs(View):
         }
 
 
-VIEWS = (Board, Specs)
+class Claims(View):
+    """One row per work package that was claimed: who has it, and until when."""
+
+    name = "workpackages.claims"
+    types = CLAIMS.types
+    order = CAUSAL
+    uses = (Lease,)
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return Lease(**state).after(event).row()
+
+
+VIEWS = (Board, Specs, Claims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from everlog.server.callers import confined
 from everlog.server.events import cloudevents
 from everlog.server.observe.tracing import traced
 from everlog.server.routes.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, read_query
-from everlog.wire.messages import DraftObject, record_bytes
+from everlog.wire.messages import DraftObject, receipt_bytes, record_bytes
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ async def append(request: Request) -> Response:
         read = request.service.run(read_draft, request.body) if _is_large(request) else None
         draft = (read_draft(request.body) if read is None else await read).draft(request_id=request.id)
     receipt = await record(request, [draft], operation=draft.type, key=key, dry_run=asked.dry_run)
-    return _recorded(receipt, record_bytes(receipt.records[0]))
+    return _recorded(receipt, receipt_bytes(receipt.records, batch=False))
 
 
 def _is_large(request: Request) -> bool:
@@ -79,7 +79,7 @@ async def append_batch(request: Request) -> Response:
     drafts = await request.service.run(_read_batch, request)
     key = request.header("idempotency-key")
     receipt = await record(request, drafts, operation="batch", key=key, dry_run=asked.dry_run)
-    body = await request.service.run(_records_bytes, receipt.records)
+    body = await request.service.run(partial(receipt_bytes, receipt.records, batch=True))
     return _recorded(receipt, body)
 
 
@@ -96,7 +96,8 @@ def _read_batch(request: Request) -> list[Draft]:
         objects = msgspec.convert(found, list[DraftObject])
     except msgspec.ValidationError:
         objects = [_converted(value, f"event {n}") for n, value in enumerate(found, start=1)]  # it names the event
-    return [one.draft(request_id=request.id) for one in objects]
+    caller = request.caller
+    return [one.draft(request_id=request.id, actor=caller.actor, scope=caller.within) for one in objects]
 
 
 def _few(values: list[T]) -> list[T]:
@@ -106,10 +107,6 @@ def _few(values: list[T]) -> list[T]:
     if len(values) > BATCH_MAX:
         raise InvalidField(f"the batch has more than {BATCH_MAX:,} events", hint="send several batches", field="body")
     return values
-
-
-def _records_bytes(records: Sequence[Recorded]) -> bytes:
-    return b'{"events":[' + b",".join(map(record_bytes, records)) + b"]}"
 
 
 async def record(request: Request, drafts: list[Draft], *, operation: str, key: str, dry_run: bool) -> Receipt:

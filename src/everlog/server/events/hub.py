@@ -9,9 +9,6 @@ reset there. A purge takes a position, so a client that was given the next chunk
 
 All of this runs in one event loop, except the reads, which have their own thread. A client joins the live end at
 the position up to which it has read, in one step of the loop: without a gap, and without an event twice.
-
-A client that has taken everything is sent a chunk by the hub itself: its task is not woken, and no bytes are copied.
-Only for a client that is behind, chunks wait in a queue, at most 1 MB, and its task sends them.
 """
 
 from __future__ import annotations
@@ -20,10 +17,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple
 
 from everlog.application.events.reading import Read, Reading
 from everlog.core.event import START, Position
@@ -31,6 +27,7 @@ from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S
 from everlog.log.records import FORGOTTEN
+from everlog.server.events.clients import Client, ClientsOfFilter, Live
 from everlog.server.events.frames import HEARTBEAT, Frame, frames_of
 from everlog.server.events.sending import Chunk
 
@@ -50,7 +47,6 @@ BYTES_PER_S = 8 * 1024 * 1024
 PAGE = 500
 RING_EVENTS, RING_BYTES = 2_000, 2 * 1024 * 1024
 QUEUE_BYTES_MAX = 1024 * 1024
-TAKEN_BYTES = 64 * 1024
 HEARTBEAT_S = 15.0
 RIGHTS_S = 2.0
 SWEEP_S = 1.0
@@ -59,102 +55,7 @@ LINGER_S = 10.0
 
 _logger = logging.getLogger("everlog.server")
 
-Allowed = Callable[[], Awaitable[bool]]
-SendAtOnce = Callable[[Chunk], bool]
-
 _HEARTBEAT = Chunk(HEARTBEAT)
-
-
-class Live(NamedTuple):
-    """What a waiting poll gets: events that are rendered already, and where the log ends."""
-
-    frames: Sequence[Frame]
-    next: Cursor
-    head: Position
-
-
-class Client:
-    """One stream, or one waiting poll."""
-
-    def __init__(self, reading: Reading, allowed: Allowed, *, heartbeats: bool = True) -> None:
-        self.reading = reading
-        self.allowed = allowed
-        self.heartbeats = heartbeats
-        self.cursor = Cursor()  # of what was taken from the queue
-        self.searched = START
-        self.live = False
-        self.ending = ""  # the reason of its bye
-        self.queued_bytes = 0
-        self.send_at_once: SendAtOnce = lambda chunk: False
-        self._queue: deque[tuple[Chunk, Cursor | None]] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._awake = False
-        self.active_at = time.monotonic()
-
-    def advance(self, read: Read) -> None:
-        """The client has read a page."""
-        self.cursor, self.searched = read.page.next_cursor, read.searched
-        self.active_at = time.monotonic()
-
-    def give(self, chunk: Chunk, cursor: Cursor | None) -> None:
-        """Send a chunk at once if the task of this client waits for one, else put it in the queue."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done() and not self._queue and self.send_at_once(chunk):
-            self._taken(cursor)
-            return
-        self._queue.append((chunk, cursor))
-        self.queued_bytes += len(chunk)
-        self.wake()
-
-    def take(self) -> list[Chunk]:
-        """Return what waits in the queue, or its first part, and move the cursor after it."""
-        found: list[Chunk] = []
-        size = 0
-        while self._queue and (not found or size + len(self._queue[0][0]) <= TAKEN_BYTES):
-            chunk, cursor = self._queue.popleft()
-            found.append(chunk)
-            size += len(chunk)
-            self._taken(cursor)
-        self.queued_bytes -= size
-        return found
-
-    def _taken(self, cursor: Cursor | None) -> None:
-        self.active_at = time.monotonic()
-        if cursor is not None:
-            self.cursor = cursor
-
-    def drop_queue(self) -> None:
-        self._queue.clear()
-        self.queued_bytes = 0
-
-    def wake(self) -> None:
-        self._awake = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Wait until something is in the queue, or something else has changed for this client."""
-        if not self._awake:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        self._awake = False
-
-
-class _Class:
-    """The clients with the same query and scope."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self.streams: set[Client] = set()
-        self.polls: dict[Client, asyncio.Future[Live | None]] = {}
-
-    def matching(self, frames: Iterable[Frame]) -> Sequence[Frame]:
-        if self.reading.query == EVERYTHING:
-            return list(frames)
-        return [frame for frame in frames if self.reading.matches(frame.recorded)]
 
 
 class Hub:
@@ -168,7 +69,7 @@ class Hub:
         self._grown = asyncio.Event()
         self._signalled = False
         self._clients: set[Client] = set()
-        self._classes: dict[tuple[Query | None, str], _Class] = {}
+        self._classes: dict[tuple[Query | None, str], ClientsOfFilter] = {}
         self._ring: deque[Frame] = deque()
         self._ring_bytes = 0
         self._ring_start = START  # the ring has every event above it, up to the tail
@@ -362,7 +263,7 @@ class Hub:
         else:
             client.give(chunk, cursor)
 
-    def _answer(self, of_class: _Class, matching: Sequence[Frame]) -> Live:
+    def _answer(self, of_class: ClientsOfFilter, matching: Sequence[Frame]) -> Live:
         if of_class.reading.within:
             return Live(matching, matching[-1].cursor, matching[-1].cursor.position)
         return Live(matching, self._tail, self._head)
@@ -412,11 +313,11 @@ class Hub:
             and self._ring_start <= client.searched <= self._tail.position
         )
 
-    def _class(self, reading: Reading) -> _Class:
+    def _class(self, reading: Reading) -> ClientsOfFilter:
         key = (reading.query, reading.within)
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = _Class(reading)
+            found = self._classes[key] = ClientsOfFilter(reading)
         return found
 
     def _leave(self, client: Client) -> None:

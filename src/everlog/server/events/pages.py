@@ -22,7 +22,7 @@ from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import EverlogError, InvalidField, NotSignedIn
 from everlog.server.events import cloudevents
-from everlog.server.events.hub import Client, Live
+from everlog.server.events.clients import Client, Live
 from everlog.server.events.sending import Sending
 from everlog.server.events.streaming import Filter, still_allowed
 from everlog.server.routes.route import NDJSON, Answer, Policy, Request, Response, Route, Streamed, read_query

@@ -18,8 +18,8 @@ from everlog.errors import CursorConflict, EverlogError, Unavailable
 from everlog.log.log import Log
 from everlog.server.callers.auth import caller_of
 from everlog.server.events import cloudevents
+from everlog.server.events.clients import Allowed, Client
 from everlog.server.events.frames import frames_of, notice
-from everlog.server.events.hub import Allowed, Client
 from everlog.server.events.sending import Chunk, Sending
 from everlog.server.routes.route import SSE, Answer, Policy, Request, Response, Route, Streamed, read_query
 from everlog.wire import problems

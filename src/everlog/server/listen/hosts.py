@@ -46,7 +46,7 @@ def require_known_host(host: str, known: frozenset[str], own_address: str) -> No
     raise UnknownHost(
         f"this server is not {host[:80]!r}" if host else "the request names no host",
         why="it answers only under names that it knows, so that no web page can reach it under a name of the page",
-        hint="start it with --host-name NAME, or use its address",
+        hint="start it with: everlog serve --host-name NAME; or use its address",
     )
 
 

@@ -103,10 +103,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = Family(
-            "counter", "everlog_requests_total", "Requests by route and status.", "route", "status"
+            "counter", "everlog_requests_total", "Requests; status 0: the client left.", "route", "status"
         )
-        self.in_flight = Family("gauge", "everlog_requests_in_flight", "Requests that are being answered.")
-        self.request_s = Histogram(SECONDS, "everlog_request_seconds", "Time to answer, by route.", "route")
+        self.in_flight = Family("gauge", "everlog_requests_in_flight", "Requests being answered, with streams.")
+        self.request_s = Histogram(
+            SECONDS, "everlog_request_seconds", "Time to answer; of a stream, its whole time.", "route"
+        )
         self.append_s = Histogram(SECONDS, "everlog_append_seconds", "Time to answer a request that records.")
         self.problems = Family("counter", "everlog_refusals_total", "Problems reported, by code.", "code")
         self.refusals_not_recorded = Family(
@@ -114,14 +116,21 @@ class Metrics:
         )
         self.connections_made = Family("counter", "everlog_connections_total", "Connections accepted.")
         self.connections_cut = Family(
-            "counter", "everlog_connections_cut_total", "Connections that the server ended, by reason.", "reason"
+            "counter", "everlog_connections_cut_total", "Connections that the server ended.", "reason"
         )
-        self.events = Family("counter", "everlog_events_recorded_total", "Events recorded by this process.", "log")
+        self.events = Family(
+            "counter",
+            "everlog_events_recorded_total",
+            "Events recorded by this process; its rate is that of appends.",
+            "log",
+        )
         self.commit_events = Histogram(SIZES, "everlog_commit_events", "Events per commit.", "log")
         self.flush_s = Histogram(SECONDS, "everlog_flush_seconds", "Time for a commit to reach the disk.", "log")
         self.lag_s = Family("gauge", "everlog_loop_lag_seconds", "Longest delay of the event loop in 10 to 20 s.")
         self.held_s = Family(
-            "gauge", "everlog_loop_held_seconds", "Longest work of the event loop in one go, in 10 to 20 s."
+            "gauge",
+            "everlog_loop_held_seconds",
+            "Longest work of the event loop in one go, as processor time, in 10 to 20 s.",
         )
         self.blocked = Family("counter", "everlog_loop_blocked_total", "Times the loop was late by over 20 ms.")
         self.hubs: dict[str, Streams] = {}  # by log

@@ -182,7 +182,7 @@ async def _ask(request: Request) -> Response:
 
 def _from_path(request: Request, operation: Operation) -> dict[str, Any]:
     """Return the fields that the path has, with the types of the fields."""
-    kinds = {one.encode_name: one.type for one in msgspec.structs.fields(operation.value)}
+    kinds = operation.field_types
     found: dict[str, Any] = {}
     for field, pattern in request.route.from_path.items():
         text = pattern.format_map(request.params)

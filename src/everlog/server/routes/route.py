@@ -1,4 +1,4 @@
-"""What a route is. The app, the OpenAPI document, docs/http.md and the tests all read the same list of routes."""
+"""What a route is. The app, the OpenAPI document, docs/reference/http.md and the tests read the same list."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import Purged, Recorded
 from everlog.files import Files
 from everlog.stores.contract import Encoded, Identity
-from everlog.stores.jsonl.day_files import read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.rows import Rows, put_file
 from everlog.stores.jsonl.index.schema import Index
 from everlog.stores.jsonl.lines import Batch, PurgedLine, event_line, purged_line, read_line
+
+_PIECE_BYTES = 1024 * 1024
 
 
 class Placed(NamedTuple):
@@ -73,7 +74,13 @@ def make_folder(files: Files, path: Path, identity: Identity) -> Path:
 
 
 def make_index(
-    files: Files, path: Path, lines: Iterable[Placed], *, identity: Identity, own: list[str], branch: str
+    files: Files,
+    path: Path,
+    lines: Iterable[tuple[Placed, bytes]],
+    *,
+    identity: Identity,
+    own: list[str],
+    branch: str,
 ) -> None:
     """Create the index of a folder: each line gets the next position."""
     folder = Folder(path, files)
@@ -81,17 +88,26 @@ def make_index(
     try:
         with index.change() as connection:
             rows = Rows(index, connection, own=own)
-            known: dict[str, tuple[int, bytes]] = {}
-            for placed in lines:
+            known: dict[str, int] = {}
+            for placed, text in lines:
                 if placed.name not in known:
                     stamp = files.stamp(folder.events / placed.name)
                     assert stamp is not None
-                    data = read_from(files, folder.events / placed.name)
-                    known[placed.name] = (put_file(connection, placed.name, stamp, crc32(data)), data)
-                file, data = known[placed.name]
-                line = read_line(data[placed.at : placed.at + placed.size])
-                rows.add(file, placed.at, placed.size, line)
+                    known[placed.name] = put_file(
+                        connection, placed.name, stamp, _checksum(files, folder.events / placed.name)
+                    )
+                rows.add(known[placed.name], placed.at, placed.size, read_line(text))
             rows.end()
         index.finish()
     finally:
         index.close()
+
+
+def _checksum(files: Files, path: Path) -> int:
+    handle, found, at = files.open(path), 0, 0
+    try:
+        while data := files.read(handle, _PIECE_BYTES, at=at):
+            found, at = crc32(data, found), at + len(data)
+    finally:
+        files.close(handle)
+    return found

@@ -112,7 +112,7 @@ class NotesFile:
         return Damaged(
             what,
             why=why,
-            hint="restore local/notes.jsonl, or continue without the lost lines: docs/operations.md, notes_damaged",
+            hint="restore local/notes.jsonl, or continue without the lost lines: docs/operations.md, Damage",
             file="local/notes.jsonl",
         )
 

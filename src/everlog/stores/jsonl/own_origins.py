@@ -26,6 +26,16 @@ class OwnOrigins:
         """Read them again: another process may have changed them."""
         self.names = self._folder.origins()
 
+    def all(self) -> tuple[str, ...]:
+        """Return the origins of this copy, the one in use first, also one that another process has begun."""
+        begun = [each for each in self._folder.origins() if each not in self.names]
+        return (*begun, *self.names)
+
+    def among(self, origins: set[str]) -> tuple[str, ...]:
+        """Return the same for lines of these origins. They may be the first ones under an origin that another process
+        has begun, and what was asked with a key there was asked here."""
+        return self.names if origins.issubset(self.names) else self.all()
+
     def lives(self, epoch: str) -> tuple[tuple[int, str], ...]:
         """Return when this copy was put back in an epoch: see `Identity`."""
         if self._lives is None or self._lives[0] != (epoch, self.names):

@@ -36,7 +36,7 @@ from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import remember_end
+from everlog.stores.put_back import missing_own_events, remember_end
 from everlog.stores.small_state import Beside, LostNotes, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.waiting_lines import WaitingLines
@@ -277,6 +277,15 @@ class JsonlStore:
     def chains(self) -> dict[str, Chain]:
         self._look()
         return self._updater.index.chains()
+
+    def missing_own_events(self) -> int:
+        origin = self.identity.origin
+
+        def end() -> int:
+            self._look()
+            return self._updater.index.chain(origin).end.origin_seq
+
+        return missing_own_events(self._files, self._folder.lock_file, origin, end)
 
     def _last_clock(self) -> int:
         if self._in_write() and self._clock is not None:

@@ -20,6 +20,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import WriterStopped
 from everlog.stores.contract import Block, Ends, Known, Problem
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.put_back import missing_own_events
 from everlog.stores.segments import check, columns, groups, reader
 from everlog.stores.segments.archive import archive_segment
 from everlog.stores.segments.loading import SegmentReplaced
@@ -116,7 +117,7 @@ class SegmentsStore(OpenLog):
             except SegmentReplaced:
                 self._reload()
 
-    def groups(self, *, after: Position = START) -> Iterator[Group | Purged]:
+    def groups(self, *, after: Position = START, upto: Position | None = None) -> Iterator[Group | Purged]:
         """Return every group in order of position, as it is stored; before each, what purges left of it.
 
         The records of a group do not have it: `Group.linked` and `Group.packed` compute what they leave out.
@@ -124,7 +125,9 @@ class SegmentsStore(OpenLog):
         while True:
             state = self._look()
             try:
-                for reached, group in groups.groups(state, after, state.head):
+                for reached, group in groups.groups(
+                    state, after, state.head if upto is None else min(upto, state.head)
+                ):
                     after = max(after, reached)
                     yield group
                 return
@@ -202,6 +205,12 @@ class SegmentsStore(OpenLog):
             return dict(state.chains)
 
         return self._query(whole)
+
+    def missing_own_events(self) -> int:
+        origin = self.identity.origin
+        return missing_own_events(
+            self.files, self.layout.lock, origin, lambda: self._look().chain(origin).end.origin_seq
+        )
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)

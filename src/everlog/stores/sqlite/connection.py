@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote as quoted
 from urllib.parse import quote
@@ -57,13 +58,17 @@ def connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 class Borrowed:
-    """A reader from the pool for the duration of a `with`; one that must not be kept is closed."""
+    """A reader from the pool for the duration of a `with`; one that must not be kept is closed.
 
-    __slots__ = ("_idle", "_lasting", "_path", "_reader")
+    `look` raises an error if the name leads to another file: all readers of a pool are of one file.
+    """
 
-    def __init__(self, path: Path, idle: list[sqlite3.Connection]) -> None:
+    __slots__ = ("_idle", "_lasting", "_look", "_path", "_reader")
+
+    def __init__(self, path: Path, idle: list[sqlite3.Connection], look: Callable[[], None]) -> None:
         self._path = path
         self._idle = idle
+        self._look = look
 
     def __enter__(self) -> sqlite3.Connection:
         self._lasting = True
@@ -71,6 +76,11 @@ class Borrowed:
             self._reader = self._idle.pop()
         except IndexError:
             self._reader, self._lasting = connect_reader(self._path)
+            try:
+                self._look()  # after it was opened: the file may have been replaced just before
+            except BaseException:
+                self._reader.close()
+                raise
         return self._reader
 
     def __exit__(self, kind: object, error: object, where: object) -> None:

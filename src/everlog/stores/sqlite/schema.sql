@@ -1,6 +1,7 @@
 -- The SQLite form of a log, format 2. One row per group of events that were written together, as JSON text, and a view
 -- with one row per event, so that any SQLite client can read every event.
 
+-- One row: the id of the log, the origin that its events carry, and the epoch, which names this copy in cursors.
 CREATE TABLE identity (
     only       INTEGER PRIMARY KEY CHECK (only = 1),
     log_id     TEXT NOT NULL,
@@ -9,9 +10,21 @@ CREATE TABLE identity (
     created_us INTEGER NOT NULL
 ) STRICT;
 
--- What a write starts from, updated in the transaction of every write: the clock, and the contiguous end of each
--- origin's chain with its place ("origin …"). A chain with a hole or a fork has a second row ("chain …") with all of it
--- as MessagePack. A log whose last rows were cut off disagrees with this table, and takes no more writes.
+-- What a write starts from, updated in the transaction of every write. A log whose last rows were cut off disagrees with
+-- this table, and takes no more writes. By name:
+--     clock      number: the Lamport clock; position: the head
+--     ids        number: the last block in id_blocks; hash: the greatest id so far, as text
+--     claims     number: 0 while claims_even is in use, 1 while claims_odd is; position: since when, in microseconds
+--     indexed    number: the last position in stream_places and in the tables of claims
+--     scrub      number: 1 while purged or erased bytes may still be in the write-ahead log
+--     origin ID  number, hash, position: the contiguous end of the origin's chain, the last number with none missing
+--                before it; the hash is empty if the first event of the origin is not here
+--     chain ID   only of a chain with a hole or a fork: the same number, and in hash the whole chain in MessagePack, an
+--                array of runs [first, previous, last, hash, position] and one of forks [number, hash, position]. It
+--                counts only if its number is that of "origin ID"
+--     identity   hash: of all that identifies the log
+--     place      hash: the name of the lock file beside the log, as text
+--     former ID  an origin that the log had before it was put back: its number among them, and the head at that moment
 CREATE TABLE state (
     name     TEXT PRIMARY KEY,
     number   INTEGER NOT NULL,
@@ -19,7 +32,7 @@ CREATE TABLE state (
     position INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Names that repeat (streams, types, scopes), so that the indexes carry small numbers.
+-- Names that repeat, so that the indexes have small numbers. A family is 0 for streams, 1 for types, 2 for scopes.
 CREATE TABLE names (
     name_id INTEGER PRIMARY KEY,
     family  INTEGER NOT NULL,
@@ -28,8 +41,9 @@ CREATE TABLE names (
 ) STRICT;
 
 -- The events, in groups of at most 128. Positions `first` to `last` belong to the group; `kept` of them are in `events`,
--- and the others in `purged`. `count` is how many there were before any purge. What all events of a group share is here once: the time of arrival, the origin, the
--- hash before the first event and the hash of the last one, and perhaps a signature. `events` is a JSON array of
+-- and the others in `purged`. `count` is how many there were before any purge. What all events of a group share is here
+-- once: the time of arrival, the origin, the hash before the first event and the hash of the last one (empty if that one
+-- was purged before the group was copied here), and perhaps a signature over the root of the tree of its hashes. `events` is a JSON array of
 --     [position, sequence, 0, [id, type, version, stream, lamport, "", origin_seq, occurred_at, actor, scope,
 --      request_id, causation_id, correlation_id, idempotency_key, tags, commitment, previous, payload, salt]]
 -- where null means that the value follows from the group, and bytes are base64. An erased event has three more values:
@@ -79,7 +93,7 @@ CREATE VIEW events AS SELECT
 FROM groups, json_each(groups.events);
 
 -- Where a stream's events are: the index of streams. It is filled a thousand events at a time, because each entry
--- lands on a page of its own; `state` says up to which position ("indexed"), and what comes after is found by a scan.
+-- lands on another page; `state` says up to which position ("indexed"), and what comes after is found by a scan.
 CREATE TABLE stream_places (
     stream   INTEGER NOT NULL,
     sequence INTEGER NOT NULL,
@@ -108,6 +122,8 @@ CREATE TABLE marks (
     PRIMARY KEY (family, name_id, block)
 ) STRICT, WITHOUT ROWID;
 
+-- The record of each purge: the position that it took for itself, a JSON array of the scopes that the removed events were
+-- in, the last sequence of the stream, after which it continues, and how many events were removed.
 CREATE TABLE purges (
     reserved  INTEGER PRIMARY KEY,
     stream    TEXT NOT NULL,
@@ -121,7 +137,7 @@ CREATE TABLE purges (
 CREATE INDEX purges_by_stream ON purges (stream);
 
 -- What stays of a purged event: its place, its hash and the hash before it, so that every position is accounted for
--- and the chain holds.
+-- and the chain holds. `hash_format` is 1 if it was removed in format 1.
 CREATE TABLE purged (
     position   INTEGER PRIMARY KEY,
     sequence   INTEGER NOT NULL,
@@ -136,8 +152,8 @@ CREATE TABLE purged (
 ) STRICT;
 
 -- Which request made which events. A claim is 28 bytes: the name, which is 16 bytes of a hash over scope, actor,
--- operation and idempotency key, the position of the first of its events (8 bytes, big-endian) and how many there are
--- (4). It is first stored with the group of that event, and copied here with the index of streams: a thousand claims are
+-- operation and idempotency key with a NUL character between them, the position of the first of its events (8 bytes,
+-- big-endian) and how many there are (4). Of two claims of one name the one with the higher position counts. It is first stored with the group of that event, and copied here with the index of streams: a thousand claims are
 -- one row, later sorted by the first byte of their names into 256 drawers. A place is the drawer's number (256: not
 -- sorted yet) times 2^32, and which of its rows. The two tables take turns, so that the older half can be forgotten at
 -- once.
@@ -150,7 +166,8 @@ CREATE TABLE claims_odd (
     claims BLOB NOT NULL
 ) STRICT;
 
--- Small state that commits with the events: responses to requests, refusals, cursors.
+-- Small state that commits with the events, in JSON: responses to requests under a key ("key/…"), refusals ("refusal/…"),
+-- their number per actor and minute ("refused/…"), cursors. NULL never expires.
 CREATE TABLE notes (
     key        TEXT PRIMARY KEY,
     value      TEXT NOT NULL,

@@ -30,7 +30,7 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import end_beside, remember_end, settle
+from everlog.stores.put_back import missing_own_events, remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
@@ -127,14 +127,16 @@ class SqliteStore:
         limit: int | None,
         newest_first: bool = False,
     ) -> Iterator[list[Recorded]]:
+        self._look()
         return read_pieces(
-            self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first, recent=self._recent
+            self._fetch_on, query, after=after, upto=upto, limit=limit, newest_first=newest_first, recent=self._recent
         )
 
     def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
     ) -> Iterator[Block]:
-        return scan_blocks(self._fetch, query, after=after, upto=upto, recent=self._recent)
+        self._look()
+        return scan_blocks(self._fetch_on, query, after=after, upto=upto, recent=self._recent)
 
     def get(self, event_id: EventId) -> Recorded | None:
         return get_record(self._fetch, event_id, self.path.name)
@@ -159,12 +161,13 @@ class SqliteStore:
     def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         return self._at_one_moment(lambda fetch: read_places(fetch, after))
 
-    def groups(self, *, after: Position = START) -> Iterator[StoredGroup | Purged]:
+    def groups(self, *, after: Position = START, upto: Position | None = None) -> Iterator[StoredGroup | Purged]:
         """Return every readable group, and what is left of purged events, in order of position. A group comes before
         what was purged within it."""
-        return self._at_one_moment(lambda fetch: read_groups(fetch, after))
+        return self._at_one_moment(lambda fetch: read_groups(fetch, after, END if upto is None else upto))
 
     def check(self) -> Iterator[Problem]:
+        self._look()
         with connection.own_errors(self.path, "checking"), self._reader() as reader:
             reader.execute("BEGIN")  # one moment for all that is compared: the log may be written meanwhile
 
@@ -264,11 +267,10 @@ class SqliteStore:
         return read_chains(self._fetch)
 
     def missing_own_events(self) -> int:
-        written = end_beside(self._files, self._lock_path)  # before the chain, which may grow meanwhile
         origin = self.identity.origin
-        if written is None or written.origin != origin:
-            return 0
-        return max(0, written.origin_seq - read_chain(self._fetch, origin).greatest.origin_seq)
+        return missing_own_events(
+            self._files, self._lock_path, origin, lambda: read_chain(self._fetch, origin).greatest.origin_seq
+        )
 
     def _last_clock(self) -> int:
         if not self._in_write():
@@ -356,6 +358,21 @@ class SqliteStore:
         return self._writing_thread == threading.get_ident()
 
     def _fetch(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        self._look()
+        return self._fetch_on(sql, values)
+
+    def _look(self) -> None:
+        """Refuse to read a file that another one has replaced: its readers would never see what is written there."""
+        if self._files.inode(self.path) not in (self._inode, None):
+            raise LogClosed(
+                f"{self.path} was replaced while it was open",
+                why="another file has its name now, such as a backup that was put back",
+                hint="open the log again; a reader that continues at its cursor then gets a reset if it needs one",
+                path=str(self.path),
+            )
+
+    def _fetch_on(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        """Continue a read: all readers are of one file, so there is no need to look at it again."""
         with connection.own_errors(self.path, "reading"):
             if self._in_write() and self._writer is not None:
                 # Inside a write the writer's own connection answers: it sees what its transaction has locked in.
@@ -371,10 +388,11 @@ class SqliteStore:
     def _reader(self) -> connection.Borrowed:
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
-        return connection.Borrowed(self.path, self._idle_readers)
+        return connection.Borrowed(self.path, self._idle_readers, self._look)
 
     def _at_one_moment(self, read: Callable[[Fetch], Iterator[_Item]]) -> Iterator[_Item]:
         """Read page by page, all as of one moment."""
+        self._look()
         with connection.own_errors(self.path, "reading"), self._reader() as reader:
             reader.execute("BEGIN")
 

@@ -29,10 +29,10 @@ _STUBS = (
 _OCCURRED_AT, _TAGS = HEADER_FIELDS.index("occurred_at"), HEADER_FIELDS.index("tags")
 
 
-def read_groups(fetch: Fetch, after: int) -> Iterator[StoredGroup | Purged]:
-    """Return every readable group with a position after this one, and what is left of purged events, in order of
+def read_groups(fetch: Fetch, after: int, upto: int = END) -> Iterator[StoredGroup | Purged]:
+    """Return every readable group with one of these positions, and what is left of purged events, in order of
     position. A group comes before what was purged within it."""
-    for groups, stubs, _ in _stretches(fetch, after):
+    for groups, stubs, _ in _stretches(fetch, after, upto):
         places: list[StoredGroup | Purged] = [*groups, *stubs]
         yield from sorted(places, key=_order)
 
@@ -59,9 +59,9 @@ def _packed(group: StoredGroup) -> list[Packed]:
     return found
 
 
-def _stretches(fetch: Fetch, after: int) -> Iterator[tuple[list[StoredGroup], list[Purged], int]]:
+def _stretches(fetch: Fetch, after: int, upto: int = END) -> Iterator[tuple[list[StoredGroup], list[Purged], int]]:
     """Return groups and stubs, and up to which position they are all that there is. Damage is skipped."""
-    low, found = after, windows(fetch, after, END)
+    low, found = after, windows(fetch, after, upto)
     while True:
         try:
             window = next(found, None)
@@ -70,10 +70,10 @@ def _stretches(fetch: Fetch, after: int) -> Iterator[tuple[list[StoredGroup], li
                 raise
             high = error.details["after"]
             yield [], _stubs(fetch, [], low, high), high
-            low, found = high, windows(fetch, high, END)
+            low, found = high, windows(fetch, high, upto)
             continue
         groups = [] if window is None else window.groups
-        high = END if window is None else window.high
+        high = upto if window is None else window.high
         yield groups, _stubs(fetch, groups, low, high), high
         if window is None:
             return

@@ -2,7 +2,7 @@
 
 A folder (segments, day files) is swapped item by item, as a plan on the disk says:
 
-    1  upgrading/swap.json is written: the draft is complete and verified
+    1  upgrading/swap.json is written: the draft is complete, verified, and flushed
     2  each item is moved to format1/, and that of the draft into its place
     3  log.json is replaced: from here on it is a log of the new format
     4  upgrading/ is removed
@@ -47,7 +47,7 @@ class FolderSwap:
         """Finish or undo what a killed upgrade has left; return which."""
         if not self._files.exists(self.draft):
             return ""
-        if self._files.exists(self._plan):
+        if self._files.exists(self._plan) and self._files.exists(self.draft / "log.json"):
             self._carry_out()
             return FINISHED
         self.discard()
@@ -62,8 +62,23 @@ class FolderSwap:
         remove_tree(self.draft)
 
     def swap(self) -> None:
+        self._flush(self.draft)
         replace_file(self._files, self._plan, b"{}\n")
         self._carry_out()
+
+    def _flush(self, folder: Path) -> None:
+        """Flush everything in a folder: an index is written without flushes, and the epoch is in it."""
+        for name in self._files.names(folder):
+            path = folder / name
+            if path.is_dir():
+                self._flush(path)
+                continue
+            handle = self._files.open(path)
+            try:
+                self._files.fsync(handle)
+            finally:
+                self._files.close(handle)
+        self._files.fsync_dir(folder)
 
     def _carry_out(self) -> None:
         files = self._files

@@ -59,6 +59,10 @@ class FileChanges:
     def __bool__(self) -> bool:
         return bool(self.read or self.gone)
 
+    @property
+    def origins(self) -> set[str]:
+        return {found.line.origin for read in self.read for found in read.found if found.line is not None}
+
 
 Repair = Callable[[Read, int | None], None]
 """Flush what is kept, and cut a torn tail if a write is open; see `FileEnds`."""

@@ -176,7 +176,7 @@ class IndexInUse:
         self._ends.torn = ""
         reads = read_whole(self._files, self._folder.events, own=self.origin, repair=repair, today=self._look.today())
         try:
-            fill_new(index, reads, own=self.own.names, causal=causal)
+            fill_new(index, reads, own=self.own.all(), causal=causal)
         except OutOfOrder:
             index.close()
             raise

@@ -354,7 +354,7 @@ class IndexUpdater(IndexInUse):
             self._tail.flush()
         if change:
             with suppress(Outdated):  # somebody else has recorded them
-                record_change(self.index, change, own=self.own.names, origin=own)
+                record_change(self.index, change, own=self.own.among(change.origins), origin=own)
 
     def finish_purge(self, plan: purge.Plan) -> None:
         """Run steps 3 to 5 of a purge or an erasure, and update the index."""
@@ -426,7 +426,8 @@ class IndexUpdater(IndexInUse):
                 self._switch_to(following)
             change = self._find_change(repair=repair, own=self.origin, today=today)
         if change:
-            record_change(self.index, change, own=self.own.names, origin=self.origin, going=going)
+            own = self.own.among(change.origins)
+            record_change(self.index, change, own=own, origin=self.origin, going=going)
             if self.index.has_holes():
                 self._drop_index()
                 self._build_index()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -31,13 +31,13 @@ from everlog.files import Files
 from everlog.stores.contract import CLAIM_BYTES, Claim, Identity
 from everlog.stores.small_state import Row, claim_row, note_row
 from everlog.transfer.upgrade.format1.model import Bad, Header1, Slot, encode_header, stub
+from everlog.transfer.upgrade.format1.places import LineReader, Place, Places
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
 _INDEX_FORMAT = 2
 _NUMBER_MAX = 2**53 - 1
 _WHOLE = b',"whole":"%08x"}'
 _WHOLE_BYTES = len(_WHOLE % 0)
-_BUFFER_BYTES = 1024 * 1024
 _SALT_BYTES = 16
 _CLOCK_JUMP_MAX = 2**20
 
@@ -142,15 +142,6 @@ _decode_seed = msgspec.json.Decoder(_Seed).decode
 Line = Event1 | Purged1 | Purge1 | _Seed
 
 
-class Place(NamedTuple):
-    """Where a line is, and its place in the log."""
-
-    position: int
-    file: str
-    at: int
-    size: int  # without the newline
-
-
 class JsonlLog:
     def __init__(self, path: Path, files: Files) -> None:
         self._files = files
@@ -159,12 +150,11 @@ class JsonlLog:
         about = self._about(path / "log.json")
         origins = self._about(path / "local" / "origin.json") if self._has("local", "origin.json") else {}
         self.names = [name for name in files.names(self._events) if _DAY.fullmatch(name)]
-        self._reader = _Reader(files, self._events)
+        self._reader = LineReader(files, self._events)
         self.branch = ""
         self.indexed = True  # whether the index gave the positions
-        self.places: list[Place] = []
+        self.places = Places(self.names)
         self.torn: dict[str, int] = {}  # where an unfinished write begins in a file
-        self._sequences: dict[int, int] = {}
         self._bad: list[Bad] = []
         self._seen = _Seen(frozenset(note.of for note in self._notes() if isinstance(note, _Note)))
         epoch = self._from_index(origins.get("origin", ""))
@@ -201,7 +191,7 @@ class JsonlLog:
 
     def text(self, place: Place) -> bytes:
         """Return the bytes of a line without its newline."""
-        return self._reader.read(place)
+        return self._reader.read(place.file, place.at, place.size)
 
     def rows(self) -> Iterator[Row | Bad]:
         positions = self._seen.positions
@@ -249,7 +239,7 @@ class JsonlLog:
                 sequence = line.sequence
                 if line.stream:
                     sequence = sequences[line.stream] = sequences.get(line.stream, 0) + 1
-                known = self._sequences.get(place.position, sequence)
+                known = place.sequence or sequence
                 rest = line.origin, line.origin_seq, line.hash, line.previous
                 reserved = self._seen.positions.get(line.purge, Position(0))
                 return stub(position, known, line.id, *rest, reserved, line.lamport)
@@ -266,7 +256,7 @@ class JsonlLog:
                 salt, signature, path = line.salt, line.signature, line.path
                 stream, received_us = line.stream, microseconds(line.received_at)
         sequence = sequences[stream] = sequences.get(stream, 0) + 1
-        known = self._sequences.get(place.position, sequence)
+        known = place.sequence or sequence
         return Packed(position, known, received_us, header, payload, salt, signature, path)
 
     # ---- positions
@@ -297,12 +287,10 @@ class JsonlLog:
         """Give every line the position that the index has for it. Return False if it lacks a line or has others."""
         if connection.execute("SELECT 1 FROM missing UNION ALL SELECT 1 FROM bad_lines LIMIT 1").fetchone():
             return False
-        events = {
-            (name, at): (position, sequence)
-            for position, sequence, name, at in connection.execute(
-                "SELECT position, sequence, name, at FROM events JOIN files USING (file)"
-            )
-        }
+        events = connection.execute(
+            "SELECT name, at, position, sequence FROM events JOIN files USING (file) ORDER BY name, at"
+        )
+        event = events.fetchone()  # in the order of the lines: each is compared with the next one
         purged = {
             found: (position, sequence)
             for found, position, sequence in connection.execute("SELECT id, position, sequence FROM purged")
@@ -311,26 +299,25 @@ class JsonlLog:
         purges = {
             found: (position, 0) for found, position in connection.execute("SELECT purge, reserved FROM purges")
         }
-        new: list[Place] = []
+        unknown = False  # whether a line is not in the index
         for place, line in self._all_lines():
             if isinstance(line, Purge1):
                 known = purges.pop(line.id, None)
             elif isinstance(line, Purged1):
                 known = purged.pop(line.id, None)
             else:
-                known = events.pop((place.file, place.at), None)
+                known = None
+                if event is not None and event[:2] == (place.file, place.at):
+                    known, event = event[2:], events.fetchone()
             if known is None:
-                new.append(place)
-            else:
-                self._seen.take(line, known[0], own)
-                self.places.append(place._replace(position=known[0]))
-                if known[1]:
-                    self._sequences[known[0]] = known[1]
+                unknown = True
+                break
+            self._seen.take(line, known[0], own)
+            self.places.append(place._replace(position=known[0], sequence=known[1]))
         found_clock = connection.execute("SELECT number FROM state WHERE name = 'clock'").fetchone()
         self._seen.lamport = max(self._seen.lamport, found_clock[0] if found_clock else 0)
-        if events or purged or purges or self._bad or new:
+        if event or purged or purges or self._bad or unknown:
             self.places.clear()
-            self._sequences.clear()
             self._bad.clear()
             self._seen = _Seen(self._seen.asked)
             return False
@@ -352,24 +339,19 @@ class JsonlLog:
     def _all_lines(self) -> Iterator[tuple[Place, Line]]:
         """Return every line, without the end of a write that was never acknowledged."""
         for name in self.names:
-            data = self._files.read_all(self._events / name)
-            at = 0
             held: list[tuple[Place, Line]] = []
-            while at < len(data):
-                end = data.find(b"\n", at)
-                size = (len(data) if end < 0 else end) - at
-                place = Place(0, name, at, size)
+            for at, text, has_end in self._reader.lines(name):
+                place = Place(0, name, at, len(text))
                 try:
-                    line = read_line(data[at : at + size])
-                    if end < 0:
+                    line = read_line(text)
+                    if not has_end:
                         raise _BadLine("it has no end")
                 except (msgspec.DecodeError, UnicodeDecodeError, _BadLine) as error:
-                    if name == self.names[-1] and _is_torn(data[at:]):
+                    if name == self.names[-1] and _is_torn(self._reader.rest(name, at)):
                         self.torn[name] = at if not held else held[0][0].at
                         held.clear()
                         break
                     self._bad.append(Bad(f"events/{name}, byte {at}", str(error)))
-                    at += size + 1
                     continue
                 batch = line.batch if isinstance(line, Event1) else None
                 if batch is None or batch[0] == batch[1]:
@@ -378,7 +360,6 @@ class JsonlLog:
                     yield place, line
                 else:
                     held.append((place, line))
-                at += size + 1
             yield from held  # without its end only if a merge took that: it is complete then
 
     # ---- small files
@@ -455,31 +436,6 @@ class _Seen:
 
 def _id_of(line: Line) -> str:
     return line.event_id if isinstance(line, _Seed) else line.id
-
-
-class _Reader:
-    """Reads lines by their offsets, with a buffer: most of them are adjacent."""
-
-    def __init__(self, files: Files, folder: Path) -> None:
-        self._files = files
-        self._folder = folder
-        self._name = ""
-        self._at = 0
-        self._data = b""
-
-    def read(self, place: Place) -> bytes:
-        start = place.at - self._at
-        if place.file != self._name or start < 0 or start + place.size > len(self._data):
-            handle = self._files.open(self._folder / place.file)
-            try:
-                self._data = self._files.read(handle, max(place.size, _BUFFER_BYTES), at=place.at)
-            finally:
-                self._files.close(handle)
-            self._name, self._at, start = place.file, place.at, 0
-        return self._data[start : start + place.size]
-
-    def close(self) -> None:
-        self._data, self._name = b"", ""
 
 
 class _BadLine(Exception):

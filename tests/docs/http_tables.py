@@ -1,12 +1,8 @@
-"""The tables of docs/http.md, made of the route table. To write them again:
-
-python -m tests.docs.http_page
-"""
+"""The tables of docs/reference/http.md, made of the route table; `reference` writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from everlog.application.operations.registry import operations
 from everlog.programs import TYPES
@@ -15,27 +11,18 @@ from everlog.server.routes.route import Route
 from everlog.server.routes.table import routes
 from everlog.wire.problems import every_error, status_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
-BEGIN, END = "<!-- made by tests/docs/http_page.py: begin -->", "<!-- end -->"
 _USUAL = {*ALWAYS, *WITH_TOKEN, *ABOUT_LOG, *WITH_BODY}
 
 
-def page(text: str) -> str:
-    """Return the page with its tables made again."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{tables().rstrip()}\n\n{END}{after}"
-
-
-def tables() -> str:
+def http_tables() -> str:
     table = routes(operations())
     parts = [
         ("Events, streams, views, consumers and the server", [one for one in table if not _is_plain(one)]),
         ("Operations of the log", [one for one in table if _is_plain(one) and not _is_of_program(one)]),
         ("Operations of the programs", [one for one in table if _is_plain(one) and _is_of_program(one)]),
     ]
-    found = [f"### {title}\n\n{_routes(some)}" for title, some in parts]
-    found.append(f"### Problems\n\n{_problems()}")
+    found = [f"## {title}\n\n{_routes(some)}" for title, some in parts]
+    found.append(f"## Problems\n\n{_problems()}")
     return "\n".join(found)
 
 
@@ -80,7 +67,3 @@ def _usual() -> Iterator[str]:
         ("Every route with a body may also report", WITH_BODY),
     ):
         yield f"{when} {', '.join(f'`{code}`' for code in codes)}.\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
