@@ -91,7 +91,7 @@ ALLOWED = {
     ("src/everlog/programs/community/reading.py", "said"): STORED,
     ("src/everlog/programs/issues/questions.py", "said"): STORED,
     ("src/everlog/cli/programs/issues.py", "said"): STORED,
-    ("docs/programs/issues.md", "said"): STORED,
+    ("docs/how-to/programs/issues.md", "said"): STORED,
     ("src/everlog/pipeline/tables/log_facts.py", "said"): STORED,
     ("src/everlog/pipeline/tables/gold.py", "anew"): STORED,
     ("src/everlog/log/write/guard.py", "is made again"): "a decision is made",
@@ -137,7 +137,7 @@ def _speaking() -> list[tuple[str, int, str]]:
 
 def test_texts_are_in_plain_english() -> None:
     found = [
-        f"{name}:{line}: {words!r} (see docs/glossary.md)"
+        f"{name}:{line}: {words!r} (see docs/reference/glossary.md)"
         for name, line, words in _dialect()
         if (name, words) not in ALLOWED
     ]

@@ -208,7 +208,7 @@ def test_nobody_speaks_for_another_origin(pair: tuple[Node, Node]) -> None:
 
 
 def reference(events: list[Event]) -> set[frozenset[str]]:
-    """Return the pairs that the words of docs/conflicts.md name, compared one by one."""
+    """Return the pairs that the words of docs/how-to/nodes/conflicts.md name, compared one by one."""
     stated = [event for event in events if event.type == KNOWS]
     changes = [event for event in events if event.type not in NO_CHANGES]
 

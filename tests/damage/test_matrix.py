@@ -116,7 +116,7 @@ def _difference(found: object, expected: object) -> str:
 
 
 def _known(world: World, name: str, harm: str, found: object, path: str, tmp_path: Path, hurt: damage.Damage) -> bool:
-    """What docs/guarantees.md says of SQLite.
+    """What docs/why/guarantees.md says of SQLite.
 
     An older database, or one that lost its journal or a part of it, is a whole log of an earlier moment. A backup
     that somebody restored consists of the same bytes, and must be readable: no read can tell them apart. And verify

@@ -195,7 +195,7 @@ def errors_page() -> str:
 
 def damage_page() -> str:
     rows = [(f"`{code}`", meaning) for code, meaning in sorted(MEANINGS.items())]
-    intro = "The problems that `everlog verify` can report. [What to do](../operations.md#damage)."
+    intro = "The problems that `everlog verify` can report. [What to do](../how-to/rescue.md)."
     return "\n\n".join(["# Damage", intro, table(("problem", "meaning"), rows)])
 
 
@@ -300,14 +300,14 @@ def _call(function: Callable[..., Any]) -> str:
 
 def http_page() -> str:
     return (
-        "# HTTP\n\n[How to use it](../http.md). `GET /openapi.json` describes the same in OpenAPI 3.1.\n\n"
-        + http_tables()
+        "# HTTP\n\n[How to use it](../how-to/server/http.md). `GET /openapi.json` describes the same in OpenAPI"
+        " 3.1.\n\n" + http_tables()
     )
 
 
 def sqlite_page() -> str:
     schema = (files("everlog.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
-    intro = "The schema of `log.db` ([how it is read](../formats.md#the-sqlite-database))."
+    intro = "The schema of `log.db` ([how it is read](formats.md#the-sqlite-database))."
     return "\n\n".join(["# SQLite", intro, f"```sql\n{schema.rstrip()}\n```"])
 
 

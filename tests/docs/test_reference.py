@@ -101,13 +101,15 @@ def test_the_documented_layers_are_those_that_are_checked(pages: dict[str, Page]
 
 
 def test_the_documented_header_is_the_one_that_is_hashed(pages: dict[str, Page]) -> None:
-    rows = pages["docs/formats.md"].rows("## The header")
+    rows = pages["docs/reference/formats.md"].rows("## The header")
     assert [(int(row[0]), row[1]) for row in rows] == list(enumerate(HEADER_FIELDS))
 
 
 def test_the_worked_example_holds_by_its_own_text(pages: dict[str, Page]) -> None:
     """Every hash computed again from what the page shows, and the whole read by the program."""
-    (block,) = [block for block in pages["docs/formats.md"].of("text") if block.text.startswith("event 1\n")]
+    (block,) = [
+        block for block in pages["docs/reference/formats.md"].of("text") if block.text.startswith("event 1\n")
+    ]
     previous = b""
     for part in block.text.split("\n\n"):
         shown = dict(line.split(None, 1) for line in part.strip().splitlines()[1:])
@@ -124,7 +126,7 @@ def test_the_worked_example_holds_by_its_own_text(pages: dict[str, Page]) -> Non
 
 
 def test_the_shown_object_is_the_second_event_of_the_example(pages: dict[str, Page]) -> None:
-    page = pages["docs/formats.md"]
+    page = pages["docs/reference/formats.md"]
     (shown,) = page.of("json")
     (block,) = [block for block in page.of("text") if block.text.startswith("event 1\n")]
     event = event_from_object(json.loads(shown.text))

@@ -1,4 +1,4 @@
-"""The program that `docs/your-own-program.md` writes, as its reader uses it: from outside, in its own process."""
+"""The program that `docs/tutorial/your-own-program.md` writes, as its reader uses it, in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def shed(pages: dict[str, Page], place: Path) -> Path:
     """Return an empty folder with the file of the page."""
-    for block in pages["docs/your-own-program.md"].of("python"):
+    for block in pages["docs/tutorial/your-own-program.md"].of("python"):
         if file_of(block, "py"):
             write_file(block, "py", place)
     assert (place / "shed.py").exists()

@@ -116,7 +116,7 @@ class DamageContract:
         assert errors
 
     def is_known(self, path: Path, said: str, found: object, open_store: OpenStore) -> bool:
-        """Whether docs/guarantees.md names this as something that a read does not notice."""
+        """Whether docs/why/guarantees.md names this as something that a read does not notice."""
         return False
 
     def _answers(self, open_store: OpenStore) -> dict[str, list[int] | EverlogError]:

@@ -1,7 +1,7 @@
 """Check a checkpoint, a proof and a heads note of everlog without everlog: `python stranger.py FILE [VERIFIER KEY]`.
 
-It is written from docs/formats.md, RFC 8032, RFC 9162 and the C2SP pages alone, and imports nothing but the standard
-library. It prints what it has checked, and raises an error if anything is wrong.
+It is written from docs/reference/formats.md, RFC 8032, RFC 9162 and the C2SP pages alone, and imports nothing but the
+standard library. It prints what it has checked, and raises an error if anything is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The event types that every log knows, so that a first append works before anything is declared.
 
-`NODE` has the types of what a node records about itself, when several nodes write to one log: see docs/conflicts.md.
+`NODE` has the types of what a node records about itself, when several nodes write to one log: see
+docs/how-to/nodes/conflicts.md.
 """
 
 from __future__ import annotations

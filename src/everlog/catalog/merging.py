@@ -1,4 +1,4 @@
-"""How concurrent changes of one stream merge, if a type declares it: see docs/conflicts.md.
+"""How concurrent changes of one stream merge, if a type declares it: see docs/how-to/nodes/conflicts.md.
 
 Without a declaration the greater `(lamport, id)` wins, and the two changes are a conflict. The folds for each of
 these ways are in `everlog.views.merge`.

@@ -1,4 +1,7 @@
-"""Consumers that share a log: named groups, each key in order, each event at least once. See docs/consumers.md."""
+"""Consumers that share a log: named groups, each key in order, each event at least once.
+
+See docs/how-to/consumers.md.
+"""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ class Log:
 
     @property
     def views(self) -> ViewsOfLog:
-        """What is derived from this log: see docs/views.md."""
+        """What is derived from this log: see docs/how-to/state/views.md."""
         if self._views is None:
             if self._make_views is None:
                 raise LogClosed("this log was opened without views", hint="open it with everlog.open")
@@ -393,7 +393,7 @@ class Log:
 
     @property
     def tree(self) -> Tree:
-        """The Merkle tree over all positions, which checkpoints and proofs are made of: see docs/trust.md."""
+        """The Merkle tree over all positions, of which checkpoints are made: see docs/how-to/nodes/trust.md."""
         if self._tree is None:
             from everlog.trust.tiles import Tree  # most logs are written without
 

@@ -9,7 +9,8 @@
 A log knows the types of every program by name and loads a program when one of its types, or one of its views, is
 first needed. A log whose own catalog has a type of the same name keeps its own, and works without that program.
 
-`__all__` has the public names, for a program of your own (docs/your-own-program.md). They are loaded at first use.
+`__all__` has the public names, for a program of your own (docs/tutorial/your-own-program.md). They are loaded at
+first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The endpoints of sync (`/sync/v1/…`), for nodes of the same log: see docs/sync.md.
+"""The endpoints of sync (`/sync/v1/…`), for nodes of the same log: see docs/how-to/nodes/sync.md.
 
 A node signs its requests with its key (RFC 9421), so it needs no token. Errors have the shape of that protocol.
 """

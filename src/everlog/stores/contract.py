@@ -5,7 +5,7 @@
     Store     small_state open_write watch close             an open log
 
 One open write is `everlog.stores.open_write.OpenWrite`, the same class for all stores. The promises are G1 to G13 of
-docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
+docs/why/guarantees.md; `everlog.testing.store_contract` proves them for any store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of one log that find every difference and agree: see docs/sync.md.
+"""Copies of one log that find every difference and agree: see docs/how-to/nodes/sync.md.
 
 holdings    what a log has: chains, numbers, hashes, read once and then only what is new
 heads       what a node reports, and what follows from comparing two reports

@@ -6,7 +6,7 @@
             return lambda: MyStore(tmp_path / "log")
 
 The factory opens the *same* log again at every call, so that what survives closing can be seen. Each test names the
-guarantee (G) or failure (F) it is about; docs/guarantees.md has the list.
+guarantee (G) or failure (F) it is about; docs/why/guarantees.md has the list.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def read_mapping(text: str, *, source: str) -> RowMapping:
         raise BadFile(
             f"{source} is not a mapping",
             why=str(error),
-            hint='it is TOML such as: type = "order.{status}", stream = "order/{number}"; see docs/moving.md',
+            hint='it is TOML such as: type = "order.{status}", stream = "order/{number}"; see docs/how-to/moving.md',
         ) from error
 
 

@@ -87,7 +87,7 @@ class Signer(Origins):
             if is_key(before):
                 _logger.warning(
                     "this log was copied or put back, so it continues with a new key, %s, before it signs a number"
-                    " twice; others must name that key, too: docs/trust.md, Restored copies",
+                    " twice; others must name that key, too: docs/how-to/nodes/trust.md, Restored copies",
                     self._spare.public.origin,
                 )
         return self._spare.public.origin

@@ -37,7 +37,7 @@ CALLERS = (
     pytest.param("elsewhere", marks=pytest.mark.slow),
 )
 SHARED = ("stream", "id", "expect")
-"""Names that a log has once, so that a caller learns that one is taken: see docs/server.md."""
+"""Names that a log has once, so that a caller learns that one is taken: see docs/how-to/server/server.md."""
 
 
 class World:

@@ -255,7 +255,7 @@ def test_the_error_names_the_file_and_the_way_on(store: JsonlStore, file: Path) 
     with pytest.raises(Damaged, match="lacks lines") as raised:
         store.small_state.refuse_lost_notes()
     assert (raised.value.exit_code, raised.value.details["file"]) == (8, "local/notes.jsonl")
-    assert "docs/operations.md" in raised.value.hint
+    assert "docs/how-to/rescue.md" in raised.value.hint
 
 
 def test_what_lists_or_copies_notes_stops_where_some_are_lost(path: Path, tmp_path: Path, file: Path) -> None:

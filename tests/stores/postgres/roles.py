@@ -15,7 +15,7 @@ from everlog.testing.builders import put_note
 Bare = psycopg.Connection[tuple[Any, ...]]
 
 KINDS = ("owner", "writer", "runner", "reader", "purger", "tenant", "many", "stranger")
-"""Every kind of role that docs/operations.md defines, and one that was granted nothing.
+"""Every kind of role that docs/how-to/postgres.md defines, and one that was granted nothing.
 
 `runner` is a writer with grant_views, `tenant` sees the scope acme, `many` serves many tenants and asks for acme.
 """

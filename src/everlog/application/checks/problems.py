@@ -27,7 +27,7 @@ HARMLESS = {
     " sed -i 's/\\r$//' .everlog/events/*.jsonl",
     "mark_lost": REPAIRED,
     "manifest_damaged": REPAIRED,
-    "notes_damaged": "no event is lost; restore the notes, or continue without: docs/operations.md, Damage",
+    "notes_damaged": "no event is lost; restore the notes, or continue without: docs/how-to/rescue.md",
 }
 """Problems that lose no event, and what to do about them."""
 

@@ -67,9 +67,9 @@ def import_command(
     """Record the events of FILEs, in order; - is standard input.
 
     The format of a file is recognized by its fields: exports of everlog, CloudEvents 1.0 in lines or as one array,
-    spec-kitty's status.events.jsonl, kata's exports, and the event logs that docs/moving.md lists. Events of everlog
-    are recorded unchanged. Fields that other events lack are computed from their content: importing again, or on
-    another machine, gives the same ids and the same digest, and known events are left out.
+    spec-kitty's status.events.jsonl, kata's exports, and the event logs that docs/how-to/moving.md lists. Events of
+    everlog are recorded unchanged. Fields that other events lack are computed from their content: importing again, or
+    on another machine, gives the same ids and the same digest, and known events are left out.
 
     Everything is checked before anything is recorded, as in everlog append: known types, secrets, names. Every bad
     line is reported, and then nothing is recorded. With --set-aside the bad lines are written to FILE, one JSON
@@ -83,7 +83,7 @@ def import_command(
     each such event.
 
     With --mapping the files are CSV or JSON: the mapping names the columns, or the paths in an object, of type,
-    stream, actor and payload (docs/moving.md).
+    stream, actor and payload (docs/how-to/moving.md).
 
     \b
     Examples:

@@ -123,7 +123,7 @@ def _fork(event: Event, what: str) -> IdConflict:
     return IdConflict(
         f"event {event.id} {what}",
         why="only one log adds to a chain: a copy of this log was written to under the same origin, or it is forged",
-        hint="import the others with --set-aside FILE; docs/operations.md, Restoring",
+        hint="import the others with --set-aside FILE; docs/how-to/backup.md",
         id=event.id,
     )
 

@@ -1,7 +1,7 @@
 """What a log knows of other origins: the first own write after something arrived begins with `origin.knows`.
 
 A lamport does not show what its author knew. So the log records the contiguous ends of other chains that grew since
-its last `origin.knows`, in the write of its next own event, before that event: see docs/conflicts.md.
+its last `origin.knows`, in the write of its next own event, before that event: see docs/how-to/nodes/conflicts.md.
 
 A log takes part from the first time that it admits what another node sent (`admit_each`): then it has the note
 `knows`, with all ends that it stated. If it had events of others before, as a copy has, it is read once, and its

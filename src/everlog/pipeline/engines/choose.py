@@ -18,8 +18,8 @@ from everlog.core.text import counted
 LOCAL, SPARK = "process", "spark"
 
 LOCAL_EVENTS_MAX = 20_000
-"""A run of the pipeline over a log with no more positions than this is done by this process (docs/pipeline.md has the
-figures)."""
+"""A run of the pipeline over a log with no more positions than this is done by this process
+(docs/how-to/spark/pipeline.md has the figures)."""
 
 LOCAL_RATE = 46_000
 """Events per second that this process derives and keeps: a million took 21.7 s."""

@@ -4,8 +4,9 @@
                                             a file is sorted by (stream, sequence)
 
 A bucket is a hash of the stream, the one by which Spark distributes rows. The table is built when it pays: it costs
-as much as one fold with a shuffle, and each fold over it takes less than half of that (docs/pipeline.md has the
-figures). A catch-up adds one file to each bucket with new events; `compact` unites them.
+as much as one fold with a shuffle, and each fold over it takes less than half of that
+(docs/how-to/spark/pipeline.md has the figures). A catch-up adds one file to each bucket with new events;
+`compact` unites them.
 """
 
 from __future__ import annotations

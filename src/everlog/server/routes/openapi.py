@@ -69,7 +69,7 @@ def document(routes: Sequence[Route], *, url: str = "/") -> dict[str, Any]:
             "title": "everlog",
             "version": __version__,
             "summary": "An append-only event log over HTTP.",
-            "description": "docs/http.md explains it; /asyncapi.json describes the stream.",
+            "description": "docs/how-to/server/http.md explains it; /asyncapi.json describes the stream.",
         },
         "servers": [{"url": url}],
         "paths": paths,

@@ -112,7 +112,7 @@ class NotesFile:
         return Damaged(
             what,
             why=why,
-            hint="restore local/notes.jsonl, or continue without the lost lines: docs/operations.md, Damage",
+            hint="restore local/notes.jsonl, or continue without the lost lines: docs/how-to/rescue.md",
             file="local/notes.jsonl",
         )
 

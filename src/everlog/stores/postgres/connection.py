@@ -236,7 +236,7 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
 
 def denied(what: str, why: str, address: Address, doing: str) -> EverlogError:
     """Return an error that names the role, the missing privilege, and the role that can grant it."""
-    hint, details = "docs/operations.md lists the roles and what each may do", {}
+    hint, details = "docs/how-to/postgres.md lists the roles and what each may do", {}
     try:
         with connect(address) as connection:
             missing = lack(connection, address.schema, why, doing)
@@ -248,7 +248,7 @@ def denied(what: str, why: str, address: Address, doing: str) -> EverlogError:
         owner = f"the owner, {missing.owner}," if missing.owner else "the owner of the database"
         if missing.grant:
             call = f"SELECT {address.schema}.{missing.grant}('{missing.role}')"
-            hint = f"{owner} may grant it: {call}; docs/operations.md lists the roles"
+            hint = f"{owner} may grant it: {call}; docs/how-to/postgres.md lists the roles"
         else:
             hint = f"only {owner} may do this"
     kind = Unavailable if doing in READING else ReadOnly

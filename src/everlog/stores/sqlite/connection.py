@@ -154,7 +154,7 @@ class Registry:
                 raise LogClosed(
                     f"{path} cannot be opened in this process",
                     why="it was open when this process was forked, and SQLite's locks do not work across a fork",
-                    hint="close the log before the fork, or start processes with spawn (docs/operations.md)",
+                    hint="close the log before the fork, or use spawn to start it: docs/how-to/choose-a-store.md",
                     path=str(path),
                 )
             if not self._open[inode]:  # otherwise another handle has checked it, and it must not be opened
