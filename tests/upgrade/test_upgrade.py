@@ -25,6 +25,8 @@ from everlog.upgrading import forget_old, upgrade
 from everlog.wiring import open_store
 
 IN_POSTGRES = ("postgres", "postgres_copied")
+KEPT_US = 100 * 365 * 86_400_000_000
+"""How long these tests keep keys: the logs are as old as they are, and a key is forgotten after 24 hours."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,8 @@ def test_everything_stays_and_the_chains_hold(old: tuple[str, str, Path]) -> Non
 def test_the_log_goes_on_and_its_keys_are_answered(old: tuple[str, str, Path]) -> None:
     _, url, base = old
     upgrade(url, base=base)
-    log = Log(open_store(url, base=base, create=False), CATALOG, actor="user:ada")
+    store = open_store(url, base=base, create=False, claims_kept_us=KEPT_US)
+    log = Log(store, CATALOG, actor="user:ada", keys_kept_us=KEPT_US)
     head = log.head()
     again = log.append("note.added", stream="note/1", payload={"text": "Grüße 🎉 1"}, key="key-1")
     assert again.position < head == log.head()
