@@ -91,7 +91,6 @@ ALLOWED = {
     ("src/everlog/programs/community/reading.py", "said"): STORED,
     ("src/everlog/programs/issues/questions.py", "said"): STORED,
     ("src/everlog/cli/programs/issues.py", "said"): STORED,
-    ("docs/how-to/programs/issues.md", "said"): STORED,
     ("src/everlog/pipeline/tables/log_facts.py", "said"): STORED,
     ("src/everlog/pipeline/tables/gold.py", "anew"): STORED,
     ("src/everlog/log/write/guard.py", "is made again"): "a decision is made",

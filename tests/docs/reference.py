@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
@@ -210,19 +211,24 @@ def every_error(kind: type[EverlogError] = EverlogError) -> Iterator[type[Everlo
 def types_page() -> str:
     parts = [
         "# Event types",
-        "The event types that everlog brings along. `everlog schema show TYPE` prints all of one.",
+        "The event types that everlog brings along, and the views of its programs. `everlog schema show TYPE` "
+        "prints all of one.",
         "## Of every log",
         _type_table(BUILT_IN),
     ]
     for name in TYPES:
         found = load(name)
-        parts += [f"## Of the program {name}", _type_table(found.types)]
+        parts += [f"## Of the program {name}", _type_table(found.types), _view_table(found.views)]
     return "\n\n".join(parts)
 
 
 def _type_table(catalog: Catalog) -> str:
     rows = [(f"`{one.type}`", str(one.version), _fields(one), _first(one.doc)) for one in catalog.types()]
     return table(("type", "version", "fields", "meaning"), rows)
+
+
+def _view_table(views: Iterable[type[everlog.View]]) -> str:
+    return table(("view", "meaning"), [(f"`{view.name}`", _first(inspect.getdoc(view) or "")) for view in views])
 
 
 def _fields(info: TypeInfo) -> str:
@@ -311,6 +317,39 @@ def sqlite_page() -> str:
     return "\n\n".join(["# SQLite", intro, f"```sql\n{schema.rstrip()}\n```"])
 
 
+# ---- llms.txt
+
+
+def llms_text() -> str:
+    """Every hand-written page in the order of the site, each with its first sentence, for programs that read it."""
+    project = tomllib.loads((FOLDER.parents[1] / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    parts = [f"# {project['site_name']}", f"> {project['site_description']}"]
+    for section in project["nav"][1:]:
+        ((title, inside),) = section.items()
+        parts += [f"## {title}", "\n".join(_page_line(name) for name in _names(inside))]
+    return "\n\n".join(parts)
+
+
+def _names(inside: Any) -> Iterator[str]:
+    if isinstance(inside, str):
+        yield inside
+    elif isinstance(inside, list):
+        for one in inside:
+            yield from _names(one)
+    else:
+        yield from _names(list(inside.values()))
+
+
+def _page_line(name: str) -> str:
+    text = re.sub(
+        r"<!--.*?-->|^```.*?^```$", "", (FOLDER.parent / name).read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    title = text.strip().splitlines()[0].removeprefix("# ")
+    prose = [part for part in text.split("\n\n")[1:] if part.strip() and not part.lstrip().startswith(("#", "|"))]
+    about = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", _flat(prose[0])) if prose else ""
+    return f"- [{title}]({name})" + (f": {about.partition('. ')[0].rstrip('.:')}" if about else "")
+
+
 # ---- Markdown
 
 
@@ -345,11 +384,13 @@ PAGES = {
     "api.md": api_page,
     "http.md": http_page,
     "sqlite.md": sqlite_page,
+    "../llms.txt": llms_text,
 }
 
 
 def page(name: str) -> str:
-    return GENERATED + "\n" + PAGES[name]().rstrip() + "\n"
+    head = "" if name.endswith(".txt") else GENERATED + "\n"
+    return head + PAGES[name]().rstrip() + "\n"
 
 
 if __name__ == "__main__":

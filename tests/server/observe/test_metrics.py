@@ -56,8 +56,8 @@ def test_the_page_of_metrics_is_text_that_prometheus_reads(app: App, calls: Call
 
 
 def test_what_is_asked_for_is_there(app: App, calls: Calls) -> None:
-    """Every metric that docs/how-to/server/server.md describes."""
-    page = Path(__file__).parents[3] / "docs" / "how-to" / "server" / "server.md"
+    """Every metric that docs/how-to/server/metrics.md describes."""
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "server" / "metrics.md"
     described = set(re.findall(r"`((?:everlog|process)_[a-z_]+)`", page.read_text(encoding="utf-8")))
     log = app.services["log"].log
     calls.post("/v1/events:batch", [NOTE, NOTE])
