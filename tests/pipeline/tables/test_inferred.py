@@ -259,9 +259,6 @@ def test_both_engines_make_the_same_table_and_a_purge_takes_the_names_of_fields_
     for lake in (visits.lake, visits.other):
         files = [path for path in lake.path.rglob("*") if path.is_file()]
         assert [path for path in files if b"sentinel_f81c" in path.read_bytes()] == []
-    assert visits.rows(fields="n odd") == [[1.0, None], [1.0, "1"], [2.5, '{"a":[2],"b":1}']]
-    files = [path for path in visits.lake.path.rglob("*") if path.is_file()]
-    assert [path for path in files if b"sentinel_f81c" in path.read_bytes()] == []
 
 
 def test_a_run_without_one_of_the_programs_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Next(Question[list[Row]], frozen=True, kw_only=True):
 
     def answer(self, log: Log, within: str) -> list[Row]:
         at = now()
-        leases = {_name(key): Lease(**lease) for key, lease in log.view(Claims).items()}
+        leases = {_name(key): Lease(**lease) for key, lease in rows(log, Claims, within)}
         found = {_name(key): state for key, state in rows(log, BoardView, within)}
         lanes = {package: state["lane"] for package, state in found.items()}
         free = (
