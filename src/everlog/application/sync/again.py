@@ -3,6 +3,9 @@
 A chain cannot go past an event that others refuse. So the log continues under a new origin, and the events become new
 events there. The old ones stay where they are. When their time has come, peers accept them as well.
 
+What states nothing under another origin is left out: what the old origin knew, its successor, and an event whose
+payload was erased. An event is recorded once more only once, whatever peers refuse the next time.
+
 A peer that refuses an event is not believed: the clock of this machine, once it is right, must also show that the
 time in the id of the event is more than 24 hours ahead. Otherwise nothing is recorded.
 """
@@ -13,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from everlog.catalog.builtin import KNOWS
 from everlog.core.event import Event
 from everlog.core.ids import AHEAD_MS_MAX, EventId, id_time_ms
 from everlog.core.query import Query
@@ -21,8 +25,11 @@ from everlog.log.write.draft import Draft
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES
 from everlog.sync.wire import Rejected
+from everlog.trust.succession import SUCCEEDED
 
 _BATCH = 1_000
+_BEFORE = "was.event_id"
+_OF_ITS_ORIGIN = (KNOWS, SUCCEEDED)
 _NOTE = "again"  # the first event that was recorded once more, the last time
 
 
@@ -43,16 +50,23 @@ def record_again(log: Log, rejected: Iterable[Rejected], *, now_ms: int | None =
     if not ahead:
         return Again(doubted=len(own))
     first = min(ahead, key=lambda event: event.lamport)
+    own_events = [one.event for one in log.counted(log.read(Query())) if log.identity.made(one.event.origin)]
+    done = {event.tags.get(_BEFORE) for event in own_events}
     events = [
-        one.event
-        for one in log.counted(log.read(Query()))
-        if one.event.origin == first.origin and one.event.origin_seq >= first.origin_seq
+        event
+        for event in own_events
+        if event.origin == first.origin
+        and event.origin_seq >= first.origin_seq
+        and event.salt
+        and event.type not in _OF_ITS_ORIGIN
+        and event.id not in done
     ]
     if log.identity.origin == first.origin:
         log.writer.write(lambda write: _leave_chain(write, first.id), exclusive=True)
     for start in range(0, len(events), _BATCH):
         some = events[start : start + _BATCH]
-        log.append_batch([_draft(event) for event in some], key=f"again/{some[0].id}", operation="sync.again")
+        drafts = [_draft(event) for event in some]
+        log.writer.commit(drafts, key=f"again/{some[0].id}", operation="sync.again", decided=True)
     return Again(len(events), len(own) - len(ahead))
 
 
@@ -72,5 +86,5 @@ def _draft(event: Event) -> Draft:
         request_id=event.request_id,
         causation_id=event.causation_id,
         correlation_id=event.correlation_id,
-        tags={**event.tags, "was.event_id": event.id},
+        tags={**event.tags, _BEFORE: event.id},
     )
