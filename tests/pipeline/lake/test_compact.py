@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,8 @@ from everlog.core.query import Cursor
 from everlog.pipeline.engines.spark import SparkEngine
 from everlog.pipeline.lake import buckets
 from everlog.pipeline.lake.compact import compact
+from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.table import Table
 
 
 def cursor(world: World) -> Cursor:
@@ -54,14 +57,18 @@ def test_what_a_killed_run_left_is_removed_when_it_is_old(world: World) -> None:
     two_runs(world, 1)
     world.lake.events.write(world.lake.events.read(world.spark), cursor=cursor(world))
     left = world.lake.events.unnamed()
+    empty = world.lake.events.path / "data" / "of a write" / "_temporary"
+    empty.mkdir(parents=True)
     compact(world.spark, world.lake, epoch=cursor(world).epoch)
+    assert empty.is_dir(), "so may this"
     assert set(left) <= set(world.lake.events.unnamed()), "it may be of a run that is just now writing"
 
     long_ago = time.time() - 48 * 3600
-    for path in left:
+    for path in (*left, empty):
         os.utime(path, (long_ago, long_ago))
     compact(world.spark, world.lake, epoch=cursor(world).epoch)
     assert not set(left) & set(world.lake.events.unnamed())
+    assert not empty.exists()
 
 
 def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +76,28 @@ def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypa
     two_runs(world, 3)
     assert len(world.lake.events.files()) == 1
     assert world.same_as_the_log()
+
+
+def test_what_is_committed_during_a_compaction_is_not_published(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a stream: its own next refresh publishes it, with the tables that follow from it."""
+    from everlog.pipeline.tables import bronze
+
+    two_runs(world)
+    write = Table.write
+
+    def commit_beside(table: Table, *given: Any, **named: Any) -> list[DataFile]:
+        monkeypatch.setattr(Table, "write", write)
+        world.say("beside")
+        upto = Cursor(world.log.head(), epoch=cursor(world).epoch)
+        bronze.ingest(SparkEngine(world.spark), world.lake, world.url, upto=upto, prove=lambda position: "")
+        return table.write(*given, **named)
+
+    monkeypatch.setattr(Table, "write", commit_beside)
+    compact(world.spark, world.lake, epoch=cursor(world).epoch)
+    assert world.lake.events.rows() == 5
+    assert len(world.rows("events")) == 4
 
 
 def test_half_a_run_is_not_published_by_a_compaction(world: World) -> None:

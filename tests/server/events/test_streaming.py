@@ -16,7 +16,7 @@ from tests.server.event_source import EventSource, Refused, close_all, next_of, 
 from tests.server.serving import Serving
 
 import everlog
-from everlog.application.events.reading import Reading
+from everlog.application.events.reading import Read, Reading
 from everlog.core.event import Position, whole
 from everlog.core.query import Cursor
 from everlog.errors import Damaged
@@ -325,16 +325,20 @@ def test_a_forgotten_payload_does_not_stay_in_the_ring(log: Log, serving: Servin
 def test_damage_ends_a_stream_with_the_problem(
     log: Log, serving: Serving, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    after = Reading.after
+
+    def fail_at_three(*given: Any, **named: Any) -> Read:
+        found = after(*given, **named)
+        if found.page.head >= 3:
+            raise Damaged("position 3 is lost", position=3, after=3)
+        return found
+
+    monkeypatch.setattr(Reading, "after", fail_at_three)
     say(log, 2)
     source = EventSource(serving.port, "/v1/events/stream", token)
     source.open()
     events = source.events()
     next_of(events, 2)
-
-    def fail(*given: object, **named: object) -> None:
-        raise Damaged("position 3 is lost", position=3, after=3)
-
-    monkeypatch.setattr(Reading, "after", fail)
     say(log, 1)
     (bye,) = next_of(events, 1)
     assert (bye.type, bye.json["reason"], bye.json["problem"]["code"]) == ("bye", "failed", "damaged")

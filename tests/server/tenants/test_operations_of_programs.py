@@ -153,7 +153,7 @@ def test_what_others_write_changes_no_dry_run(apps: dict[str, App], operation: O
 
 
 _MADE_ANEW = re.compile(
-    rb'"(?:[a-z]+_at|salt|commitment|short_id|title|summary|next)":("[^"]*"|\[[^]]*\])'
+    rb'"(?:[a-z]+_at|until|salt|commitment|short_id|title|summary|next)":("[^"]*"|\[[^]]*\])'
     rb'|"id":"[0-9a-z]{4}"|[0-9A-HJKMNP-TV-Z]{26}'
 )
 """What a dry run makes anew each time, such as ids and names that follow from them."""

@@ -101,9 +101,9 @@ def test_the_clock_file_is_never_trusted_below_the_log(path: Path, content: byte
 
 def test_a_second_writer_is_told_who_holds_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """G13."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.05)
     one, other = JsonlStore(path), JsonlStore(path)
-    with one.open_write():
+    with one.open_write(), monkeypatch.context() as patched:
+        patched.setattr(store_module, "LOCK_TIMEOUT_S", 0.05)
         with pytest.raises(Busy) as refused, other.open_write():
             pass
         assert refused.value.hint

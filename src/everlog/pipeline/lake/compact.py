@@ -6,7 +6,8 @@ written as one file, sorted by position, in a commit that records that the rows 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.pipeline.lake import buckets
@@ -44,19 +45,26 @@ def compact(
 
     `while_committing` is entered for each commit, if other threads of this process commit too.
     """
-    published = lake.published().tables
     done = []
     for table in lake.tables():
         before, version = len(table.files()), table.version()
         if table.name == BUCKETS:
-            buckets.unite(spark, lake, epoch=epoch)
+            with _republished(lake, table):
+                buckets.unite(spark, lake, epoch=epoch)
         elif not table.name.startswith(GOLD + "/"):  # a fold writes all files of its table
-            _unite(spark, table, epoch, small_files_max, while_committing or nullcontext())
-        if published.get(table.name) == version:  # what was published has other files now, with the same rows
-            lake.republish(table)
+            _unite(spark, lake, table, epoch, small_files_max, while_committing or nullcontext())
         removed = table.vacuum(kept_hours, [lake.published().tables.get(table.name, version)])
         done.append(Compacted(table.name, before, len(table.files()), removed))
     return done
+
+
+@contextmanager
+def _republished(lake: Lake, table: Table) -> Iterator[None]:
+    """Publish what is committed meanwhile, if the last version was: it has other files, with the same rows."""
+    is_published = lake.published().tables.get(table.name) == table.version()
+    yield
+    if is_published:
+        lake.republish(table)
 
 
 def small(table: Table) -> list[DataFile]:
@@ -66,6 +74,7 @@ def small(table: Table) -> list[DataFile]:
 
 def _unite(
     spark: SparkSession,
+    lake: Lake,
     table: Table,
     epoch: str,
     small_files_max: int,
@@ -80,5 +89,5 @@ def _unite(
     rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, "position")
     with own_errors(f"compacting {table.name}"):
         united = table.write(rows.sortWithinPartitions("position"), cursor=held)
-    with while_committing:
+    with while_committing, _republished(lake, table):
         table.commit(united, remove=few, same_rows=True)

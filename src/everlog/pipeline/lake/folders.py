@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from everlog.files import DiskFiles, replace_file
@@ -34,7 +38,21 @@ def walk(files: DiskFiles, folder: Path) -> list[Path]:
     """Return all files below a folder, which need not be there."""
     if isinstance(files, BucketFiles):
         return files.walk(folder)
-    return sorted(path for path in folder.rglob("*") if not path.is_dir()) if folder.is_dir() else []
+    return sorted(above / name for above, _, files_in in _folders_in(folder) for name in files_in)
+
+
+def _folders_in(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield a folder and those below it, the innermost first, each with the folders and the files in it.
+
+    A folder that somebody removes meanwhile, as Spark does with those of a write, has nothing in it.
+    """
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for above, folders, names in os.walk(folder, topdown=False, onerror=refuse):
+        yield Path(above), folders, names
 
 
 def remove_tree(files: DiskFiles, folder: Path) -> None:
@@ -53,9 +71,16 @@ def remove_tree(files: DiskFiles, folder: Path) -> None:
     files.remove_dir(folder)
 
 
-def remove_empty_folders(files: DiskFiles, folder: Path) -> None:
+def remove_empty_folders(files: DiskFiles, folder: Path, unchanged_s: float = 0.0) -> None:
+    """Remove the folders in a folder that are empty, and have not changed for so long.
+
+    A write that runs meanwhile makes folders before it puts files into them, and removes folders itself.
+    """
     if is_remote(folder) or not folder.is_dir():
         return
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            files.remove_dir(path)
+    until = time.time() - unchanged_s
+    for path, _, _ in _folders_in(folder):
+        with suppress(FileNotFoundError):
+            is_old = not unchanged_s or path.stat().st_mtime <= until
+            if path != folder and is_old and not any(path.iterdir()):
+                files.remove_dir(path)

@@ -344,12 +344,13 @@ class Table:
             )
         # The library knows when a file left the table; they are removed here, because its own vacuum adds commits.
         named = set(self.unnamed(keep_versions))
-        return self._remove([path for path in (self.path / unquote(name) for name in old) if path in named])
+        found = [path for path in (self.path / unquote(name) for name in old) if path in named]
+        return self._remove(found, unchanged_s=hours * 3600.0)
 
-    def _remove(self, paths: Sequence[Path]) -> int:
+    def _remove(self, paths: Sequence[Path], unchanged_s: float = 0.0) -> int:
         for path in paths:
             self._files.unlink(path)
-        remove_empty_folders(self._files, self.path / DATA)
+        remove_empty_folders(self._files, self.path / DATA, unchanged_s)
         return len(paths)
 
     # ---- internal
