@@ -119,6 +119,7 @@ class Node:
         self._lock = threading.Lock()
 
     def heads(self) -> Heads:
+        self.log.writer.do_first()  # such as a forget that was interrupted: what it erases is not sent any more
         self._follow()
         with self._lock:
             return self._heads()

@@ -8,7 +8,10 @@ import pytest
 from tests.support.nodes import STORES, close, nodes, open_node, texts, write
 
 from everlog.errors import BadFile, Conflict, RejectedMessage
+from everlog.log.write.draft import Draft
 from everlog.sync.carriers.bundle import sync_file
+from everlog.sync.exchange import HEADS, Node
+from everlog.sync.wire import Heads, decode
 
 PEER = "peer:stick"
 
@@ -31,6 +34,28 @@ def test_a_file_brings_two_nodes_together(store: str, tmp_path: Path) -> None:
     assert sync_file(other, stick, peer=PEER).sent_count == 2  # with `origin.knows`
     assert sync_file(one, stick, peer=PEER).received_count == 2
     close([one, other])
+
+
+@pytest.mark.parametrize("request_", [HEADS, "a file"])
+def test_what_must_be_done_first_is_done_before_anything_leaves(request_: str, tmp_path: Path) -> None:
+    """Such as a forget that was interrupted."""
+    (one,) = nodes("memory", tmp_path, 1)
+    write(one, "a")
+    one.log.writer.first = lambda: write(one, "first")  # type: ignore[assignment, return-value]
+    if request_ == HEADS:
+        assert decode(one.answer(HEADS, b""), Heads).count == 2
+    else:
+        assert sync_file(one, tmp_path / "stick.everlog", peer=PEER).sent_count == 2
+
+
+def test_forgets_are_followed_once_more_when_all_of_a_file_came(tmp_path: Path) -> None:
+    one, other = nodes("memory", tmp_path, 2)
+    seen: list[int] = []
+    other = Node(other.log, on_forgotten=lambda: seen.append(other.log.head()))
+    one.log.append_batch([Draft("note.written", "note/1", {"text": "x"})] * 2_500)  # three batches
+    sync_file(one, tmp_path / "stick.everlog", peer=PEER)
+    sync_file(other, tmp_path / "stick.everlog", peer=PEER)
+    assert seen[-1] == 2_500
 
 
 def test_a_file_that_was_cut_brings_what_it_has_and_is_reported(tmp_path: Path) -> None:

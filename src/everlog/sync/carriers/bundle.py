@@ -81,6 +81,8 @@ def read_files(node: Node, paths: Sequence[Path], *, peer: str, files: Files) ->
             found.received += taken.recorded
             found.held += taken.held
             found.rejected += taken.rejected[: 100 - len(found.rejected)]
+    if found.received:
+        node.follow_forgets()  # what came may be sealed with a key that was destroyed here
     return found
 
 
