@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+from nacl.bindings import crypto_box_seal, crypto_sign_ed25519_pk_to_curve25519
 from tests.application.trust.forgetting import BEFORE, CATALOG, OPEN, SEALED, STAYS, Emails, files_with, register
 from tests.support.http_nodes import reachable, sync
 from tests.support.nodes import STORES, close, new_log_id, open_node
@@ -149,6 +150,18 @@ def test_a_wrong_key_is_not_taken_whoever_sends_it(shops: Shops) -> None:
     assert other.sync_with(lambda name, body: one.answer(name, body) if name != KEYS else _nothing(one)).equal
     other.answer(KEYS, encode(Keys(community_id=other.log_id, box=box)))
     assert ring(other).key(key_id) is None
+    assert other.sync_with(one.answer).equal
+    assert emails(other) == [SEALED]
+
+
+def test_a_box_with_something_else_in_it_is_dropped(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(lambda name, body: one.answer(name, body) if name != KEYS else _nothing(one)).equal
+    deep = b"\x91" + b"\x94\xa1x\xa1x\xc4\x00" + b"\x91" * 100_000 + b"\xc0"
+    for content in (b"", b"\x91", b"\xc1", b"\x91\x90", deep):
+        box = crypto_box_seal(content, crypto_sign_ed25519_pk_to_curve25519(key(2).public.raw))
+        other.answer(KEYS, encode(Keys(community_id=other.log_id, box=box)))
     assert other.sync_with(one.answer).equal
     assert emails(other) == [SEALED]
 

@@ -134,7 +134,7 @@ class SubjectKeys:
             if (own := self._log.signing_key()) is not None:
                 ring.add_node_key(own)  # the log may have taken a new one since the ring was opened
             came = ring.take_in(box, is_right)
-        except (NoKey, msgspec.MsgspecError):  # it was sealed for another node, or it is not a box
+        except (NoKey, msgspec.MsgspecError, RecursionError):  # it was sealed for another node, or it is not a box
             return 0
         streams = {stream for key_id in came for stream in self._lacking.pop(key_id).streams}
         if streams:

@@ -28,6 +28,8 @@ from everlog.application.trust.checkpoints import (
 )
 from everlog.application.trust.proofs import check_proof, prove
 from everlog.catalog.catalog import Catalog
+from everlog.core.codec import HEADER_FIELDS, commitment, header_hash
+from everlog.core.merkle import root
 from everlog.errors import BadFile, Damaged, HistoryChanged, InvalidField, NoKey, NotFound
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -37,7 +39,7 @@ from everlog.stores.memory import MemoryStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.signing import key, signed_identity, signer
-from everlog.trust.notes import Note, parse_checkpoint, parse_note, sign, who_signed
+from everlog.trust.notes import Checkpoint, Note, parse_checkpoint, parse_note, sign, who_signed
 
 OWN, OTHER, WITNESS = key(1), key(2), key(3)
 
@@ -184,9 +186,41 @@ def test_a_changed_proof_is_refused(memory_log: Log, name: str) -> None:
 
 
 def test_bytes_that_are_no_proof_are_refused() -> None:
-    for data in (b"", b"[]", b"\xff", b"{}", b"[" * 100_000):
+    for data in (b"", b"[]", b"\xff", b"{}", b"[" * 100_000, b'{"x":' + b"[" * 100_000):
         with pytest.raises(BadFile):
             check_proof(data)
+
+
+def test_a_proof_whose_hashes_are_right_and_whose_content_no_log_writes_is_refused() -> None:
+    """Whoever makes up a log makes up its checkpoints as well."""
+    sound = dict.fromkeys(HEADER_FIELDS, "x") | {"origin_seq": 1}
+    check_proof(made_up(sound, '{"text":"hello"}'))
+    for payload in ("nonsense", "[" * 10_000 + "]" * 10_000, "1" * 10_000, '"\\ud800"'):
+        with pytest.raises(BadFile, match="payload"):
+            check_proof(made_up(sound, payload))
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    for wrong in (
+        {"origin": 5},
+        {"origin": [1]},
+        {"origin": None},
+        {"origin_seq": True},
+        {"stream": {}},
+        {"id": deep},
+    ):
+        with pytest.raises(BadFile, match="header"):
+            check_proof(made_up(sound | wrong))
+
+
+def made_up(header: dict[str, Any], payload: str = "") -> bytes:
+    log_id, salt = "01K9ZZZZZZZZZZZZZZZZZZZZZZ", b"s" * 16
+    committed = base64.b64encode(commitment(salt, payload.encode())).decode()
+    text = json.dumps([(header | {"commitment": committed})[name] for name in HEADER_FIELDS])
+    tree = Checkpoint(f"everlog/{log_id}/origin/epoch", 1, root([header_hash(text.encode())]))
+    found = {"format": "everlog proof 1", "log": log_id, "position": 1, "header": text}
+    found |= {"payload": payload, "salt": base64.b64encode(salt).decode()} if payload else {}
+    return json.dumps(found | {"inclusion": {"path": []}, "checkpoint": str(Note(tree.text))}).encode()
 
 
 def test_a_checkpoint_of_another_key_is_refused(memory_log: Log) -> None:

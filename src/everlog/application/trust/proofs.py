@@ -36,6 +36,9 @@ from everlog.trust.notes import parse_checkpoint, parse_name
 
 FORMAT = "everlog proof 1"
 
+_TEXTS = ("id", "type", "stream", "origin", "occurred_at", "actor")  # of a header, as they are shown
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
 
 class GroupProof(msgspec.Struct, frozen=True):
     """The signature over the group of an event, and the path from the event to its root."""
@@ -142,6 +145,7 @@ class CheckedProof(msgspec.Struct, frozen=True):
     proof: ProofFile
     checked: Checked
     author: str  # the key that signed the event; empty if it is not signed
+    payload: Any = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -150,7 +154,7 @@ class CheckedProof(msgspec.Struct, frozen=True):
             name: header[name] for name in ("id", "type", "stream", "actor", "occurred_at") if name in header
         }
         kind = "event" if header else "purge" if self.proof.purge else "purged event"
-        given = {"payload": msgspec.json.decode(self.proof.payload)} if self.proof.payload else {}
+        given = {"payload": self.payload} if self.proof.payload else {}
         return {
             "proves": f"{kind} #{self.proof.position}",
             **shown,
@@ -164,7 +168,7 @@ def check_proof(data: bytes, key: PublicKey | None = None) -> CheckedProof:
     """Check everything that a proof claims. With `key`, its checkpoint must be signed with that key."""
     try:
         proof = msgspec.json.decode(data, type=ProofFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise BadFile("this is not a proof", why=str(error), hint="everlog prove ID --out FILE writes one") from error
     checked = check_checkpoint(proof.checkpoint.encode(), key)
     size, name = checked.checkpoint.size, parse_name(checked.checkpoint.origin)
@@ -175,7 +179,14 @@ def check_proof(data: bytes, key: PublicKey | None = None) -> CheckedProof:
     found = root_of_path(proof.leaf, proof.position - 1, size, [_bytes(one) for one in proof.inclusion.path])
     if found != checked.checkpoint.root:
         raise _wrong(f"position #{proof.position} of the tree is something else")
-    return CheckedProof(proof, checked, _author(proof))
+    return CheckedProof(proof, checked, _author(proof), _payload(proof))
+
+
+def _payload(proof: ProofFile) -> Any:
+    try:
+        return msgspec.json.decode(proof.payload) if proof.payload else None
+    except _UNREADABLE as error:
+        raise _wrong("its payload cannot be read") from error
 
 
 def _author(proof: ProofFile) -> str:
@@ -209,10 +220,12 @@ def _wrong(why: str) -> BadFile:
 
 def _header(text: str) -> dict[str, Any]:
     try:
-        values = msgspec.json.decode(text)
-        return dict(zip(HEADER_FIELDS, values, strict=True))
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        found = dict(zip(HEADER_FIELDS, msgspec.json.decode(text, type=list), strict=True))
+    except _UNREADABLE as error:
         raise _wrong("its header cannot be read") from error
+    if type(found["origin_seq"]) is not int or any(type(found[name]) is not str for name in _TEXTS):
+        raise _wrong("its header has values that no log writes")
+    return found
 
 
 def _text(data: bytes) -> str:
