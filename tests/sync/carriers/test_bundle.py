@@ -41,7 +41,7 @@ def test_what_must_be_done_first_is_done_before_anything_leaves(request_: str, t
     """Such as a forget that was interrupted."""
     (one,) = nodes("memory", tmp_path, 1)
     write(one, "a")
-    one.log.writer.first = lambda: write(one, "first")  # type: ignore[assignment, return-value]
+    one.log.writer.first = lambda: write(one, "first")  # type: ignore[assignment]
     if request_ == HEADS:
         assert decode(one.answer(HEADS, b""), Heads).count == 2
     else:

@@ -8,13 +8,14 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tests.support.nodes import close, nodes, open_node, texts, write
 
 from everlog.errors import Conflict, PeerUnavailable, RejectedMessage
-from everlog.sync.carriers import http_server
+from everlog.sync.carriers import http_pace, http_server
 from everlog.sync.carriers.http_client import HttpPeer
 from everlog.sync.carriers.http_messages import unpacked
 from everlog.sync.carriers.http_server import Asker, Listener
@@ -173,30 +174,52 @@ def test_one_address_gets_a_few_connections_and_no_more(pair: tuple[Node, Node, 
         each.close()
 
 
-def test_an_answer_that_trickles_is_given_up() -> None:
-    server = socket.create_server(("127.0.0.1", 0))
+TRICKLES = {
+    "in the body": (b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n", b"x"),
+    "in a header": (b"HTTP/1.1 200 OK\r\nx: ", b"x"),
+    "before the answer": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    "in the size of a chunk": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;", b"x"),
+}
 
-    def trickle() -> None:
+
+@contextmanager
+def answering(first: bytes, then: bytes, *, pause_s: float) -> Iterator[str]:
+    """A peer that answers with one thing, and then with another one for ever."""
+    server, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def answer() -> None:
         connection, _ = server.accept()
-        with connection:
-            try:
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-                for _ in range(100):
-                    connection.sendall(b"x")
-                    time.sleep(0.05)
-            except OSError:
-                return
+        with connection, suppress(OSError):
+            connection.sendall(first)
+            while not ended.wait(pause_s):
+                connection.sendall(then)
 
-    thread = threading.Thread(target=trickle, daemon=True)
+    thread = threading.Thread(target=answer, daemon=True)
     thread.start()
-    peer = HttpPeer(f"http://127.0.0.1:{server.getsockname()[1]}", attempts=1, timeout_s=0.5)
-    began = time.monotonic()
-    with pytest.raises(PeerUnavailable, match="slowly"):
-        peer("heads", b"")
-    assert time.monotonic() - began < 3
-    peer.close()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    ended.set()
     thread.join(timeout=6)
     server.close()
+
+
+@pytest.mark.parametrize("where", TRICKLES)
+def test_an_answer_that_trickles_is_given_up(where: str) -> None:
+    with answering(*TRICKLES[where], pause_s=0.05) as url:
+        peer = HttpPeer(url, attempts=1, timeout_s=0.5)
+        began = time.monotonic()
+        with pytest.raises(PeerUnavailable, match="slowly"):
+            peer("heads", b"")
+        assert time.monotonic() - began < 3
+        peer.close()
+
+
+def test_an_answer_that_never_begins_is_given_up_however_much_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_pace, "_READ_MAX", 100_000)
+    with answering(*TRICKLES["before the answer"], pause_s=0) as url:
+        peer = HttpPeer(url, attempts=1)
+        with pytest.raises(RejectedMessage, match="too large"):
+            peer("heads", b"")
+        peer.close()
 
 
 def packed(char: bytes, *, messages: int) -> bytes:

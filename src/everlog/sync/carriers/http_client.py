@@ -12,12 +12,11 @@ import httpx2 as httpx
 
 from everlog.errors import NotAuthorized, PeerUnavailable, RejectedMessage
 from everlog.sync.carriers.http_messages import PREFIX, content_type, error_of, method_of
+from everlog.sync.carriers.http_pace import WINDOW_S, PacedTransport
 from everlog.sync.carriers.http_signatures import sign_request
 from everlog.sync.wire import MESSAGE_BYTES_MAX
 from everlog.trust.keys import PrivateKey, is_key
 
-TIMEOUT_S = 10.0
-WINDOW_BYTES = 16 * 1024
 ATTEMPTS = 4
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 5.0
 
@@ -32,16 +31,20 @@ class HttpPeer:
         key: PrivateKey | None = None,
         node: str = "",
         attempts: int = ATTEMPTS,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = WINDOW_S,
     ) -> None:
         """`key` signs the requests, and `node` is the key of the peer, if it is known."""
         self.url = url.rstrip("/").removesuffix(PREFIX.rstrip("/"))
         self.node = node
         self._key = key
         self._attempts = attempts
-        self._timeout_s = timeout_s
+        self._paced = PacedTransport(timeout_s)
         self._client = httpx.Client(
-            timeout=timeout_s, follow_redirects=False, headers={"accept-encoding": "identity"}, trust_env=False
+            transport=self._paced,
+            timeout=timeout_s,
+            follow_redirects=False,
+            headers={"accept-encoding": "identity"},
+            trust_env=False,
         )
 
     def __call__(self, request: str, body: bytes) -> bytes:
@@ -68,6 +71,7 @@ class HttpPeer:
         headers = {"content-type": content_type(request)} if body else {}
         if self._key is not None and self.node:
             headers.update(sign_request(self._key, self.node, method, path, body))
+        self._paced.begin()
         try:
             with self._client.stream(method, self.url + path, content=body or None, headers=headers) as response:
                 found = self._body(response)
@@ -79,8 +83,9 @@ class HttpPeer:
                 f"{self.url} is not the address of a peer", why=str(error), hint="everlog sync http://HOST:PORT"
             ) from error
         except httpx.HTTPError as error:
+            is_slow = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout)
             raise PeerUnavailable(
-                f"{self.url} does not answer",
+                f"{self.url} answers too slowly" if is_slow else f"{self.url} does not answer",
                 why=str(error) or type(error).__name__,
                 hint=f"check the address, and that this runs there: everlog sync --listen {self._host}",
             ) from error
@@ -90,26 +95,20 @@ class HttpPeer:
         return self.url.partition("://")[2] or self.url
 
     def _body(self, response: httpx.Response) -> bytes:
-        """Return the body; end it when it is too large, or arrives too slowly."""
+        """Return the body; end it when it is too large."""
         if response.headers.get("content-encoding", "identity") != "identity":
             raise RejectedMessage(
                 f"{self.url} compressed its answer", why="this node did not ask for it", hint="everlog peers list"
             )
         found = bytearray()
-        until, moved = time.monotonic() + self._timeout_s, 0
         for piece in response.iter_raw():
             found += piece
-            moved += len(piece)
             if len(found) > MESSAGE_BYTES_MAX:
                 raise RejectedMessage(
                     f"{self.url} sent an answer that is too large",
                     why=f"{MESSAGE_BYTES_MAX:,} bytes are allowed",
                     hint="everlog peers list",
                 )
-            if moved >= WINDOW_BYTES:
-                until, moved = time.monotonic() + self._timeout_s, 0
-            elif time.monotonic() > until:
-                raise PeerUnavailable(f"{self.url} answers too slowly", hint="try again later")
         return bytes(found)
 
     def close(self) -> None:

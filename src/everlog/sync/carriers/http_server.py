@@ -22,10 +22,9 @@ import h11
 
 from everlog.errors import Busy, EverlogError, RejectedMessage
 from everlog.sync.carriers.http_messages import JSON, content_type, problem_of, request_of, unpacked
+from everlog.sync.carriers.http_pace import WINDOW_S, Pace
 from everlog.sync.wire import MESSAGE_BYTES_MAX
 
-WINDOW_S = 10.0
-WINDOW_BYTES = 16 * 1024
 CONNECTIONS_MAX = 64
 CONNECTIONS_PER_ADDRESS = 8
 BODIES_BYTES_MAX = 64 * 1024 * 1024
@@ -204,12 +203,10 @@ class _Peer:
     def __init__(self, connection: socket.socket, window_s: float) -> None:
         self.http = h11.Connection(h11.SERVER)
         self._socket = connection
-        self._window_s = window_s
-        self.begin()
+        self._pace = Pace(window_s)
 
     def begin(self) -> None:
-        self._until = time.monotonic() + self._window_s
-        self._moved = 0
+        self._pace.begin()
 
     @property
     def can_continue(self) -> bool:
@@ -225,7 +222,7 @@ class _Peer:
                 data = self._socket.recv(_RECEIVE)
             except TimeoutError as error:
                 raise _Slow from error
-            self._count(len(data))
+            self._pace.count(len(data))
             self.http.receive_data(data)
 
     def body(self) -> bytes:
@@ -262,20 +259,14 @@ class _Peer:
                 sent = self._socket.send(data[:_RECEIVE])
             except TimeoutError as error:
                 raise _Slow from error
-            self._count(sent)
+            self._pace.count(sent)
             data = data[sent:]
 
     def _left(self) -> float:
-        left = self._until - time.monotonic()
+        left = self._pace.left
         if left <= 0:
             raise _Slow
         return left
-
-    def _count(self, size: int) -> None:
-        """Count bytes that moved; enough of them give the peer another window."""
-        self._moved += size
-        if self._moved >= WINDOW_BYTES:
-            self.begin()
 
 
 def _too_large() -> RejectedMessage:
