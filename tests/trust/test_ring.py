@@ -11,6 +11,7 @@ import pytest
 from everlog.errors import Damaged, NoKey
 from everlog.trust.keys import PrivateKey
 from everlog.trust.ring import KeyRing
+from everlog.trust.unfinished import Unfinished
 
 
 def everything_in(folder: Path) -> bytes:
@@ -134,6 +135,36 @@ def test_a_damaged_ring_is_reported(tmp_path: Path) -> None:
     path.write_bytes(good.replace(key.id.encode(), b"B" * 22))
     with pytest.raises(Damaged):
         KeyRing(tmp_path).key("B" * 22)
+    path.write_bytes(good[:-6] + b'A"]\n')
+    with pytest.raises(Damaged):
+        KeyRing(tmp_path).key(key.id)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"":"!"}', b'{"":"AAAA"}', None])
+def test_a_damaged_secret_is_reported_and_not_replaced(tmp_path: Path, content: bytes | None) -> None:
+    """With another secret, the one of a backup would be of no use any more."""
+    key, path = KeyRing(tmp_path).keys_of(["ada"])["ada"], tmp_path / "secret"
+    good = path.read_bytes()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(Damaged):
+        KeyRing(tmp_path).keys_of(["ben"])
+    assert (path.read_bytes() if path.exists() else None) == content
+    path.write_bytes(good)
+    assert KeyRing(tmp_path).key(key.id) == key.secret
+
+
+def test_a_note_that_cannot_be_read_is_reported_with_what_to_do(tmp_path: Path) -> None:
+    ring = KeyRing(tmp_path)
+    ring.make_folder()
+    Unfinished(ring).write(b"a note")
+    note = tmp_path / "forgetting"
+    note.write_bytes(b"nonsense")
+    with pytest.raises(Damaged) as caught:
+        Unfinished(KeyRing(tmp_path)).read()
+    assert str(note) in caught.value.hint
 
 
 def _take_keys(folder: Path, results: multiprocessing.Queue[dict[str, str]]) -> None:

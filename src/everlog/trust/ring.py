@@ -255,7 +255,7 @@ class KeyRing:
         try:
             return decrypt(data[_NONCE_BYTES:], b"note", data[:_NONCE_BYTES], self._secret)
         except (CryptoError, ValueError) as error:
-            raise self._damaged("a note in it cannot be read") from error
+            raise _damaged(self._folder, "a note in it cannot be read") from error
 
     # ---- inside
 
@@ -277,11 +277,11 @@ class KeyRing:
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
         from nacl.exceptions import CryptoError
 
-        data = b64decode(self._wrapped[key_id])
         try:
+            data = b64decode(self._wrapped[key_id])
             plain = decrypt(data[_NONCE_BYTES:], key_id.encode(), data[:_NONCE_BYTES], self._secret)
         except (CryptoError, ValueError) as error:
-            raise self._damaged(f"the key {key_id} cannot be unwrapped") from error
+            raise _damaged(self._folder, f"the key {key_id} cannot be unwrapped") from error
         return Travelling(key_id, plain[KEY_BYTES:].decode(), plain[:KEY_BYTES])
 
     def _add(self, new: Sequence[Travelling], *, came: bool = False) -> None:
@@ -372,7 +372,7 @@ class KeyRing:
             if self._read(path, stamp):
                 break
         else:
-            raise self._damaged("a line of it cannot be read")
+            raise _damaged(self._folder, "a line of it cannot be read")
         self._fresh_until = now + FRESH_S
 
     def _read(self, path: Path, stamp: Stamp | None) -> bool:
@@ -439,17 +439,27 @@ class KeyRing:
         path = self._folder / "secret"
         if not self._files.exists(path):
             if create:
+                self._refuse_second_secret()
                 self._secret = os.urandom(KEY_BYTES)
                 self._write_secret(path)
             return
-        held = msgspec.json.decode(self._files.read_all(path), type=dict[str, str])
-        if "" in held:
-            self._secret = b64decode(held[""])
+        held = _secrets_in(self._files, self._folder)
+        secret = held.get("")
         for key in self._node_keys:
             if key.public.origin in held:
-                self._secret = _opened_box(b64decode(held[key.public.origin]), key) or b""
+                secret = _opened_box(held[key.public.origin], key) or b""
+        if secret and len(secret) != KEY_BYTES:
+            raise _damaged(self._folder, "its secret has another length")
+        self._secret = self._secret if secret is None else secret
         if create and self._secret and self._node_keys and self._node_keys[0].public.origin not in held:
             self._write_secret(path)  # the log was signed since, or its key was rotated
+
+    def _refuse_second_secret(self) -> None:
+        """Raise Damaged if the secret is missing that wraps the keys which are here."""
+        assert self._folder is not None, "a ring in memory has its secret"
+        path = self._folder / "keys"
+        if self._files.exists(path) and any(line.count(b",") for line in self._files.read_all(path).splitlines()):
+            raise _damaged(self._folder, "it has keys, and the secret that wraps them is missing")
 
     def _write_secret(self, path: Path) -> None:
         from nacl.bindings import crypto_box_seal, crypto_sign_ed25519_pk_to_curve25519
@@ -461,13 +471,6 @@ class KeyRing:
             held = {public.origin: b64encode(box).decode()}
         replace_file(self._files, path, msgspec.json.encode(held), mode=FILE_MODE)
 
-    def _damaged(self, why: str) -> Damaged:
-        return Damaged(
-            f"the key ring in {self._folder} is damaged",
-            why=why,
-            hint="put back a copy of the ring; what is sealed with a lost key cannot be read",
-        )
-
     def __reduce__(self) -> str:
         raise TypeError("a key ring is not pickled")
 
@@ -477,7 +480,24 @@ def wrapped_for(folder: Path, files: Files | None = None) -> list[str]:
     files, path = files or DiskFiles(), folder / "secret"
     if not files.exists(path):
         return []
-    return [origin for origin in msgspec.json.decode(files.read_all(path), type=dict[str, str]) if origin]
+    return [origin for origin in _secrets_in(files, folder) if origin]
+
+
+def _secrets_in(files: Files, folder: Path) -> dict[str, bytes]:
+    """Return the secret of a ring: in a box for each key of the node, or as it is."""
+    try:
+        held = msgspec.json.decode(files.read_all(folder / "secret"), type=dict[str, str])
+        return {origin: b64decode(text, validate=True) for origin, text in held.items()}
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _damaged(folder, "its secret cannot be read") from error
+
+
+def _damaged(folder: Path | None, why: str) -> Damaged:
+    return Damaged(
+        f"the key ring in {folder} is damaged",
+        why=why,
+        hint="put back a copy of the ring; what is sealed with a lost key cannot be read",
+    )
 
 
 def _opened_box(box: bytes, key: PrivateKey) -> bytes | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from everlog.errors import Busy
+from everlog.errors import Busy, Damaged
 from everlog.files import Files, leftover_temps, replace_file
 from everlog.trust.ring import FILE_MODE, KeyRing
 
@@ -61,7 +61,13 @@ class Unfinished:
         folder = self._ring.folder
         if not self.is_there():
             return None
-        return self._ring.decrypted(self._in_memory if folder is None else self._ring.files.read_all(folder / _NAME))
+        if folder is None:
+            return self._ring.decrypted(self._in_memory)
+        try:
+            return self._ring.decrypted(self._ring.files.read_all(folder / _NAME))
+        except Damaged as error:
+            hint = f"remove {folder / _NAME}, and forget that person once more"
+            raise Damaged(error.what, why=error.why, hint=hint) from error
 
     def write(self, data: bytes) -> None:
         """Note what is about to be done. When this returns, it is on the disk."""

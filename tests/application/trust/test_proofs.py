@@ -201,16 +201,10 @@ def test_a_proof_whose_hashes_are_right_and_whose_content_no_log_writes_is_refus
     deep: list[Any] = []
     for _ in range(500):
         deep = [deep]
-    for wrong in (
-        {"origin": 5},
-        {"origin": [1]},
-        {"origin": None},
-        {"origin_seq": True},
-        {"stream": {}},
-        {"id": deep},
-    ):
+    wrong: list[dict[str, Any]] = [{"origin": one} for one in (5, [1], None)]
+    for each in (*wrong, {"origin_seq": True}, {"stream": {}}, {"id": deep}):
         with pytest.raises(BadFile, match="header"):
-            check_proof(made_up(sound | wrong))
+            check_proof(made_up(sound | each))
 
 
 def made_up(header: dict[str, Any], payload: str = "") -> bytes:
