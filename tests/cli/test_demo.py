@@ -11,10 +11,10 @@ import pytest
 from tests.cli.conftest import Run
 
 from everlog import programs
-from everlog.demo.postgres_server import NoServer, PostgresServer, start_server
+from everlog.demo.postgres_server import NoServer, start_server
 
 
-def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
+def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run) -> None:
     found = everlog("demo", "--no-spark")
     assert found.code == 0
     stages = [line.split()[1] for line in found.out.splitlines() if line.startswith("ok ")]
@@ -32,16 +32,24 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
     assert len(everlog("errors").rows) >= 8
     assert re.search(r"\(everlog agent trace WP\d+\)", found.out)
 
-    # The next one takes the place of this one, and of what was derived from it.
-    (place / ".everlog" / "lake" / "events").mkdir(parents=True)
-    (place / ".everlog" / "lake" / "events" / "part.parquet").touch()
-    (place / ".everlog" / "report.html").touch()
-    assert everlog("demo", "--no-spark").code == 0
-    assert not {"lake", "report.html"} & {path.name for path in (place / ".everlog").iterdir()}
 
-
-def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_with_work(everlog: Run) -> None:
+def test_the_demo_replaces_a_demo_and_nothing_else_and_tells_programs_what_it_shows(
+    everlog: Run, place: Path
+) -> None:
+    assert everlog("demo", "--dir", "tour", "--no-spark").code == 0
+    first, own = everlog("-C", "tour", "--json").data, place / "tour" / ".everlog"
+    (own / "mine.txt").write_text("keep me")
+    # What was derived from the first goes with it.
+    (own / "lake" / "events").mkdir(parents=True)
+    (own / "lake" / "events" / "part.parquet").touch()
+    (own / "report.html").touch()
     answer = everlog("demo", "--dir", "tour", "--no-spark", "--json")
+    second = everlog("-C", "tour", "--json").data
+    assert first["log_id"] != second["log_id"]
+    assert first["events"] == second["events"]
+    assert not {"lake", "report.html"} & {path.name for path in own.iterdir()}
+    assert (own / "mine.txt").exists()
+
     found = answer.data
     assert list(found["shown"]) == ["board", "issues", "members", "audit", "trace"]
     assert {len(rows) > 3 for rows in found["shown"].values()} == {True}
@@ -70,17 +78,6 @@ def test_the_second_act_needs_the_first(everlog: Run) -> None:
     assert everlog("demo", "--spark-only", "--store", "postgres").code == 2
 
 
-def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) -> None:
-    assert everlog("demo", "--no-spark").code == 0
-    first = everlog("--json").data
-    (place / ".everlog/mine.txt").write_text("keep me")
-    assert everlog("demo", "--no-spark").code == 0
-    second = everlog("--json").data
-    assert first["log_id"] != second["log_id"]
-    assert first["events"] == second["events"]
-    assert (place / ".everlog/mine.txt").exists()
-
-
 def test_the_demo_leaves_a_real_log_alone(notes: Run) -> None:
     found = notes("demo", "--no-spark", "--json")
     assert found.code == 5
@@ -101,19 +98,13 @@ def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: py
 def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same stages, and nothing left behind."""
     try:
-        start_server().remove()
+        server = start_server()
     except NoServer as error:
         pytest.skip(f"no PostgreSQL: {error}")
-    started = []
-
-    def start() -> PostgresServer:
-        started.append(start_server())
-        return started[0]
-
-    monkeypatch.setattr("everlog.demo.postgres_server.start_server", start)
+    monkeypatch.setattr("everlog.demo.postgres_server.start_server", lambda: server)
     found = everlog("demo", "--store", "postgres", "--json")
     assert found.code == 0, found.err
     stages = {stage["stage"]: stage for stage in found.data["stages"]}
     assert {stage["status"] for stage in stages.values()} == {"ok"}
     assert {"server", "week", "late-sync", "purge", "views", "verify"} <= stages.keys()
-    assert [server.folder.exists() for server in started] == [False]
+    assert not server.folder.exists()

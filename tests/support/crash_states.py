@@ -89,6 +89,8 @@ class Effort:
     exhaustive_max: int = 4096
     samples: int = 400
     tears_max: int = 48
+    one_of: int = 1
+    """Of so many disks that a power cut can leave, one is taken, by chance."""
     seed: int = 0
 
 
@@ -124,7 +126,9 @@ def power_cuts(
                             found[state.key] = state
             if step is not None:
                 disk.do(step)
-    return list(found.values())
+    states = list(found.values())
+    taken = random.Random(effort.seed).sample(range(len(states)), -(-len(states) // effort.one_of))
+    return [states[index] for index in sorted(taken)]
 
 
 def kills(files: RecordingFiles) -> list[CrashState]:

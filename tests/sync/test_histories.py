@@ -10,8 +10,8 @@ import pytest
 from tests.support.postgres_schemas import Schemas
 from tests.sync.histories import OPS, History
 
-SHORT, FULL, STEPS = 60, 2_000, 30
-PARTS = 20
+SHORT, FULL, STEPS = 26, 2_000, 30
+PARTS = 13
 FOUND = (113, 150, 152, 188, 207, 231, 253, 314, 382, 436, 602, 873, 1155)
 """Histories beyond the short ones that have found a defect."""
 

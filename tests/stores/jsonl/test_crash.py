@@ -28,7 +28,7 @@ from everlog.testing.builders import put_note, stamped
 HOME = Path("/log")
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 1_800_000_000_000_000
-EFFORT = Effort(exhaustive_max=16, samples=6, tears_max=4)
+EFFORT = Effort(exhaustive_max=16, samples=6, tears_max=4, one_of=2)
 EFFORT_FULL = Effort(exhaustive_max=64, samples=16, tears_max=10)
 
 
@@ -119,7 +119,7 @@ def appends(
 
 def judged(files: RecordingFiles, *, full: bool = False, first_only: bool = False) -> Report:
     """A kill is followed by a power cut at every step of the recovery, which takes most of the time."""
-    effort, one_kill_of = (EFFORT_FULL, 1) if full else (EFFORT, 12)
+    effort, one_kill_of = (EFFORT_FULL, 1) if full else (EFFORT, 18)
     states = [*power_cuts(files, effort=effort), *kills(files)[::one_kill_of]]
     return check(
         numbers,
@@ -193,10 +193,10 @@ def purged() -> tuple[RecordingFiles, str]:
 
 
 def of_the_last_write(files: RecordingFiles, *, acked: int, full: bool) -> list[CrashState]:
-    """What a crash can leave after the first writes are acknowledged; the short form tries every second kill."""
+    """What a crash can leave after the first writes are acknowledged; the short form tries every fourth kill."""
     since = files.trace.index(Acked(acked))
     cuts = power_cuts(files, effort=EFFORT_FULL if full else EFFORT, since=since)
-    killed = kills(files)[since :: 1 if full else 2]
+    killed = kills(files)[since :: 1 if full else 4]
     return [state for state in (*cuts, *killed) if acked in state.acked]
 
 
@@ -336,9 +336,9 @@ def test_a_flipped_bit_is_named_and_everything_else_stays_readable() -> None:
         loud=Damaged,
         readable=readable,
         damaged_max=2,  # a flipped newline joins the lines of two writes
-        flips=200,
+        flips=100,
     )
-    assert report.states == 200
+    assert report.states == 100
     assert report.violations == [], str(report)
 
 
