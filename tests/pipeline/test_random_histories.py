@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,8 @@ from everlog.pipeline.fold.sorted_fold import LETTER, ROW, STOP
 from everlog.pipeline.source.rows import batch_of
 from everlog.testing.builders import event
 from everlog.views.builtin import BUILT_IN
-from everlog.views.view import View, digest_of_bytes
+from everlog.views.declared import Count, DeclaredView, Distinct, First, Last, Max, Mean, Min, Reduction, Sum, Top
+from everlog.views.view import CAUSAL, View, digest_of_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**53 - 1, -(2**53) + 1, 0.1 + 0.2, 1e-320, -0.0, 1e15, 123456789.123456789),
     *("", " ", "ü", "\u2028", "𝄞", "a\u0000b", '"', "null", "9007199254740993", "2026-11-15T12:00:00+05:30"),
-    *([], {}, [None, [None, {}]], {"": None, "ß": [1.5, {"a": {"b": "c"}}]}, "poison"),
+    *([], {}, [None, [None, {}]], {"": None, "ß": [1.5, {"a": {"b": "c"}}], "sz": 2.5}, "poison"),
 )
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia")
 STREAMS = [f"thing/{number}" for number in range(5)] + ["thing/a.b-c", "workpackage/WP1"]
@@ -41,7 +42,37 @@ class Everywhere(ByActor):
     name = "everywhere"
 
 
-VIEWS: tuple[type[View], ...] = (*BUILT_IN, Everywhere, Causal)
+class Amounts(DeclaredView):
+    """Numbers of any size: of what is no number, the first stops its key."""
+
+    name = "amounts"
+    by = "actor"
+    fields: ClassVar[Mapping[str, Reduction]] = {
+        "total": Sum("payload.value"),
+        "mean": Mean("payload.value"),
+        "least": Min("payload.value"),
+        "most": Top("payload.value", 3),
+        "latest": Max("occurred_at"),
+        "last": Last("payload.value"),
+    }
+    columns: ClassVar[Mapping[str, Any]] = {"least": int, "most": list[float], "last": str}
+
+
+class ByValue(DeclaredView):
+    """One row per value of a payload; some values are objects."""
+
+    name = "by-value"
+    by = "payload.value"
+    order = CAUSAL
+    fields: ClassVar[Mapping[str, Reduction]] = {
+        "times": Count(),
+        "who": Distinct("actor"),
+        "inside": First("payload.value.sz"),
+        "first_at": First("occurred_at"),
+    }
+
+
+VIEWS: tuple[type[View], ...] = (*BUILT_IN, Everywhere, Causal, Amounts, ByValue)
 
 
 def fill(log: Log, chance: random.Random) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from everlog.core.event import Event
 from everlog.views.view import CAUSAL, View
@@ -14,6 +14,13 @@ class Streams(View):
     """One row per stream: the number of events, the first and the last."""
 
     name = "streams"
+    columns: ClassVar[Mapping[str, Any]] = {
+        "events": int,
+        "first_at": datetime,
+        "last_at": datetime,
+        "last_type": str,
+        "last_actor": str,
+    }
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
         moment = _text(event.occurred_at)
@@ -30,6 +37,7 @@ class Types(View):
     """One row per event type: the number of events, and the time of the last."""
 
     name = "types"
+    columns: ClassVar[Mapping[str, Any]] = {"events": int, "last_at": datetime}
 
     def key(self, event: Event) -> str:
         return event.type
@@ -43,6 +51,12 @@ class Actors(View):
 
     name = "actors"
     order = CAUSAL
+    columns: ClassVar[Mapping[str, Any]] = {
+        "events": int,
+        "last_at": datetime,
+        "last_type": str,
+        "last_stream": str,
+    }
 
     def key(self, event: Event) -> str:
         return event.actor

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ from everlog.core.canonical import canonical
 from everlog.core.event import Event, Position
 from everlog.core.query import Query
 from everlog.errors import InvalidField
+from everlog.views.columns import model_of
 
 State = Any
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -68,6 +69,7 @@ class View:
     scope: ClassVar[str] = ""  # only this scope and those below it
     order: ClassVar[Order] = Order.POSITION
     uses: ClassVar[Collection[Any]] = ()  # classes and functions elsewhere that its states depend on
+    columns: ClassVar[Mapping[str, Any]] = {}  # fields of its state with their types: columns of its table in a lake
 
     def key(self, event: Event) -> str | None:
         """Return the key whose state an event changes; None for an event that this view leaves out."""
@@ -120,6 +122,7 @@ def view_of(given: View | type[View]) -> View:
         raise _unusable(f"{view.name} has the version {view.version!r}", "versions are whole numbers from 1")
     if isinstance(view.types, str) or not all(isinstance(name, str) and name for name in view.types):
         raise _unusable(f"{view.name} has the types {view.types!r}", 'types are names, as in ("note.added",)')
+    model_of(view)
     return view
 
 

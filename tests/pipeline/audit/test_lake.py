@@ -213,7 +213,7 @@ def test_a_row_that_was_changed_with_its_digest_is_found_and_healed(world: Prove
 
     world.heal()
     committed_again(world.lake.silver("note.added"), put("text", "forged"))
-    committed_again(world.lake.gold("said"), put("state", "{}"))
+    committed_again(world.lake.gold("said"), put("_state", "{}"))
     wrong = {damage.table: damage for damage in world.heal().damages}
     assert set(wrong) == {"silver/note.added", "gold/said"}
     assert len(wrong["silver/note.added"].positions) == len(wrong["gold/said"].keys) == 1

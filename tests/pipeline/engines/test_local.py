@@ -130,7 +130,7 @@ def test_any_history_gives_the_views_of_the_live_log(alone: Callable[..., Twins]
         world.begin()
         for view in VIEWS:
             rows = sorted(rows_of(world.here.gold(view.name).paths()), key=lambda row: row["key"].encode())
-            digest = digest_of_bytes((row["key"], row["state"].encode()) for row in rows)
+            digest = digest_of_bytes((row["key"], row["_state"].encode()) for row in rows)
             assert digest == world.log.view(view).digest(), view.name
 
 
@@ -349,4 +349,4 @@ def test_a_restored_log_replaces_every_table_in_this_process(alone: Callable[...
     assert world.here.events.rows() == 10
     for view in (Said, Causal):
         rows = sorted(rows_of(world.here.gold(view.name).paths()), key=lambda row: row["key"].encode())
-        assert digest_of_bytes((row["key"], row["state"].encode()) for row in rows) == world.log.view(view).digest()
+        assert digest_of_bytes((row["key"], row["_state"].encode()) for row in rows) == world.log.view(view).digest()

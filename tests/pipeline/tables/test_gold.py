@@ -96,12 +96,12 @@ def test_a_table_has_the_columns_that_were_promised(world: Any) -> None:
     (row,) = here.lake.read(here.spark, "gold/said").collect()
     assert row.asDict() == {
         "key": "thing/x",
-        "position": 2,
-        "count": 2,
-        "lamport": 0,
-        "id": "",
-        "sources": None,
-        "state": '{"count":2,"values":[1,2]}',
+        "_position": 2,
+        "_count": 2,
+        "_lamport": 0,
+        "_id": "",
+        "_sources": None,
+        "_state": '{"count":2,"values":[1,2]}',
     }
 
 
@@ -166,7 +166,7 @@ def test_rows_of_other_code_are_rebuilt(world: Any) -> None:
     here.views = [Other()]
     assert here.fold()["gold/said"].what == REBUILT
     (row,) = here.lake.read(here.spark, "gold/said").collect()
-    assert row["state"] == '{"count":4,"values":[]}'
+    assert row["_state"] == '{"count":4,"values":[]}'
 
 
 def test_a_run_that_is_killed_between_letters_and_rows_is_finished_by_the_next(

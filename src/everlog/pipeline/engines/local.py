@@ -20,10 +20,10 @@ from everlog.core.query import Cursor
 from everlog.log.dead_letters import STOPPED
 from everlog.pipeline.engines.choose import LOCAL
 from everlog.pipeline.engines.engine import FoldedFiles, NeedsSpark, R, T
-from everlog.pipeline.fold.fold import STORED, STORED_SCHEMA
 from everlog.pipeline.fold.letters import letter_of, letter_rows, letters_table
 from everlog.pipeline.fold.presorted import BATCH_EVENTS, matching, with_streams
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, LETTER, ROW, SORTED_SCHEMA, STOP, SortedFold, with_keys
+from everlog.pipeline.fold.view_columns import STORED, laid_out
 from everlog.pipeline.lake import arrow_files
 from everlog.pipeline.lake.data_file import DataFile, opened
 from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
@@ -151,7 +151,7 @@ class LocalEngine:
             letters.append(stopped_by)
         box = letters_table(lake, view)
         put = arrow_files.write(box, letter_rows(letters), cursor=upto) if letters or box.rows() else None
-        rows = _of(folded, ROW).select(STORED)
+        rows = laid_out(view, _of(folded, ROW).select(STORED))
         return FoldedFiles(arrow_files.write(lake.gold(view.name), rows, cursor=upto), put, new)
 
     def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
@@ -175,20 +175,21 @@ class LocalEngine:
     def differing(
         self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, keys: Sequence[str] | None
     ) -> tuple[dict[str, list[str]], list[str]]:
-        right = _by_key(table, again)
+        right = _by_key(table, again) if again else None
         wrong, there = dict[str, list[str]](), set[str]()
         for file in held:
             rows = _by_key(table, [file])
             there.update(rows.column("key").to_pylist())
             if unlike := arrow_files.unlike(rows, right, by="key"):
                 wrong[file.path] = unlike
-        return wrong, [key for key in right.column("key").to_pylist() if key not in there]
+        keys_now = [] if right is None else right.column("key").to_pylist()
+        return wrong, [key for key in keys_now if key not in there]
 
     def rest(
         self, table: Table, held: Sequence[DataFile], again: Sequence[DataFile], *, cursor: Cursor
     ) -> list[DataFile]:
-        there = _by_key(table, held).column("key").combine_chunks()
         rows = _by_key(table, again)
+        there = _by_key(table, held).column("key").combine_chunks() if held else pa.array([], pa.string())
         return arrow_files.write(table, rows.filter(pc.invert(pc.is_in(rows.column("key"), there))), cursor=cursor)
 
     # ---- upkeep
@@ -215,8 +216,7 @@ def fold_rows(events: pa.Table, view: View, catalog: Catalog) -> pa.Table:
 
 def _by_key(table: Table, files: Sequence[DataFile]) -> pa.Table:
     """Return the rows of some files of a view, by key."""
-    found = [opened(table.path / file.path, table=table.name).read() for file in files]
-    return pa.concat_tables(found or [STORED_SCHEMA.empty_table()]).sort_by("key")
+    return pa.concat_tables(opened(table.path / file.path, table=table.name).read() for file in files).sort_by("key")
 
 
 def _of(folded: pa.Table, what: str) -> pa.Table:

@@ -26,7 +26,7 @@ from everlog.core.query import Cursor
 from everlog.pipeline.engines.choose import SPARK
 from everlog.pipeline.engines.engine import FoldedFiles, R, T
 from everlog.pipeline.fold.collected import batches_of
-from everlog.pipeline.fold.fold import STORED, fold_view, partitions_for
+from everlog.pipeline.fold.fold import fold_view, partitions_for
 from everlog.pipeline.fold.letters import letter_of
 from everlog.pipeline.fold.sorted_fold import APPLIED, LETTER, ROW, STOP
 from everlog.pipeline.fold.view_fold import fold_some, fold_table, lake_events
@@ -193,7 +193,7 @@ class SparkEngine:
         there = table.read(self.spark, files=held).select("key")
         rows = table.read(self.spark, files=again).join(there, "key", "left_anti")
         with own_errors(f"writing {table.name}"):
-            return table.write(rows.select(*STORED).coalesce(1), cursor=cursor)
+            return table.write(rows.coalesce(1), cursor=cursor)
 
     # ---- upkeep
 

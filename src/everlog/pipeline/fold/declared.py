@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from everlog.catalog.catalog import Catalog
 from everlog.pipeline.fold.fold import EVENTS_PER_PARTITION, matches, partitions_for
 from everlog.pipeline.fold.presorted import matching
-from everlog.pipeline.fold.reduced import columns_of, reduced, rows, united
+from everlog.pipeline.fold.reduced import can_be_reduced, columns_of, reduced, rows, united
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA
 from everlog.pipeline.fold.view_code import Shipped, ship
 from everlog.pipeline.lake.data_file import DataFile, opened
@@ -53,6 +53,10 @@ def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
     """Return why these events cannot be reduced; empty if they can."""
     from pyspark.sql import functions as sql
 
+    if name := next((name for name, one in view.fields.items() if not can_be_reduced(one)), ""):
+        return f"{name} is a {type(view.fields[name]).__name__}, or of a field inside of another"
+    if view.by.startswith(PAYLOAD):
+        return "its key is in the payload"
     if sealed := sorted(catalog.stand_ins(view.types)):
         return f"{sealed[0]} has personal fields, which are sealed"
     taken = events.where(matches(view.query))

@@ -19,6 +19,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.query import Query
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, SORTED_SCHEMA, SortedFold, with_keys
 from everlog.pipeline.fold.view_code import Shipped, ship
+from everlog.pipeline.fold.view_columns import STORED
 from everlog.pipeline.lake.arrow_files import spark_schema
 from everlog.pipeline.session.failures import carried
 from everlog.pipeline.source.rows import COLUMNS
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 EVENTS_PER_PARTITION = 20_000
-
-STORED = ("key", "position", "count", "lamport", "id", "sources", "state")
-"""The columns of a stored row: what a later fold needs to continue from it."""
-
-STORED_SCHEMA = pa.schema([FOLDED_SCHEMA.field(name) for name in STORED])
 
 
 def fold_view(

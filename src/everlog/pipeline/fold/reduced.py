@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, ROW
 from everlog.views.builds.rows import SOURCES_MAX
-from everlog.views.declared import PAYLOAD, Count, DeclaredView, Distinct, First, Last, moment_text
+from everlog.views.declared import PAYLOAD, Count, DeclaredView, Distinct, First, Last, Reduction, moment_text
 from everlog.views.view import Order, state_bytes
 
 _TEXTS = pa.list_(pa.string())
@@ -31,6 +31,11 @@ _NULL = msgspec.Raw(b"null")
 
 _json = msgspec.json.Encoder().encode
 _values = msgspec.json.Decoder(list[Any]).decode
+
+
+def can_be_reduced(one: Reduction) -> bool:
+    """Return True for what is computed here; views with anything else are folded."""
+    return isinstance(one, Count) or (isinstance(one, First | Last | Distinct) and one.of.count(".") < 2)
 
 
 def columns_of(view: DeclaredView) -> list[str]:

@@ -13,11 +13,12 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.query import Cursor
 from everlog.pipeline.engines.engine import FoldedFiles
 from everlog.pipeline.fold.declared import fold_declared, why_not
-from everlog.pipeline.fold.fold import STORED, fold_keyed, fold_view, keyed, partitions_for
+from everlog.pipeline.fold.fold import fold_keyed, fold_view, keyed, partitions_for
 from everlog.pipeline.fold.letters import letter_frame, letter_of, letters_in, letters_table
 from everlog.pipeline.fold.presorted import fold_buckets, is_presorted
 from everlog.pipeline.fold.sorted_fold import LATE, LETTER, ROW, STOP
 from everlog.pipeline.fold.view_code import ship
+from everlog.pipeline.fold.view_columns import as_folded, laid_out_frame, schema_of
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.lake.table import Table
@@ -44,7 +45,7 @@ def fold_table(
     """Fold what came after `held` onto the rows of the table, and write its rows and letters (`Engine.fold`)."""
     table = lake.gold(view.name)
     start = 0 if held is None else held.position
-    stored = None if held is None else table.read(spark).select(*STORED)
+    stored = None if held is None else as_folded(table.read(spark))
     folded = _folded_faster(spark, lake, view, catalog, upto) if stored is None else None
     if folded is None:
         folded = fold_view(
@@ -56,7 +57,7 @@ def fold_table(
             partitions=partitions_for(spark, upto.position - start + (0 if stored is None else table.rows())),
             with_applied=False,
         )
-    files, seen = _written(table, folded, upto)
+    files, seen = _written(table, folded, view, catalog, upto)
     if seen.stop:
         (row,) = folded.where(f"what = '{STOP}' AND position = {seen.stop}").select("letter").limit(1).collect()
         return FoldedFiles(stop=letter_of(row[0]))
@@ -66,7 +67,7 @@ def fold_table(
         keys = [(row[0],) for row in folded.where(f"what = '{LATE}'").select("key").collect()]
         late = spark.createDataFrame(keys, "key string")
         again = _fold_keys(lake_events(spark, lake, 0, upto.position), view, catalog, late)
-        more, seen_again = _written(table, again, upto)
+        more, seen_again = _written(table, again, view, catalog, upto)
         files = [*files, *more]
         if seen_again.letters:
             new = letters_in(again, LETTER) if new is None else new.union(letters_in(again, LETTER))
@@ -82,7 +83,7 @@ def fold_some(
     """Fold some keys from their beginning, and write their rows."""
     chosen = spark.createDataFrame([(key,) for key in keys], "key string")
     folded = _fold_keys(lake_events(spark, lake, 0, upto.position), view, catalog, chosen)
-    return FoldedFiles(_written(lake.gold(view.name), folded, upto)[0])
+    return FoldedFiles(_written(lake.gold(view.name), folded, view, catalog, upto)[0])
 
 
 def refold(
@@ -95,13 +96,15 @@ def refold(
     keys = keys.where("key IS NOT NULL").select("key").distinct().cache()
     try:
         again = _fold_keys(staying.where(f"position <= {upto.position}"), view, catalog, keys)
-        files, seen = _written(table, again, upto)
+        files, seen = _written(table, again, view, catalog, upto)
         put: list[DataFile] | None = None
         if letters.exists() or seen.letters:
             kept = letters.read(spark) if letters.exists() else letter_frame(spark)
             here = kept.join(going.select("position"), "position", "left_anti").join(keys, "key", "left_anti")
             put = letters.write(here.select(*kept.columns).union(letters_in(again, LETTER)).coalesce(1), cursor=upto)
-        files += table.write(table.read(spark).join(keys, "key", "left_anti").select(*STORED), cursor=upto)
+        files += table.write(
+            table.read(spark).join(keys, "key", "left_anti").select(*schema_of(view).names), cursor=upto
+        )
         return FoldedFiles(files, put, seen.letters)
     finally:
         keys.unpersist()
@@ -139,7 +142,9 @@ class _Totals(NamedTuple):
     stop: int  # the first event that stops it, or 0
 
 
-def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[DataFile], _Totals]:
+def _written(
+    table: Table, folded: DataFrame, view: View, catalog: Catalog, cursor: Cursor
+) -> tuple[list[DataFile], _Totals]:
     """Write the rows of a fold, and count the rest in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import col, count_if, lit, min, when
@@ -151,7 +156,8 @@ def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[Data
         count_if(col("what") == LATE).alias("late"),
         min(when(col("what") == STOP, col("position")).otherwise(lit(None))).alias("stop"),
     )
-    files = table.write(watched.where(f"what = '{ROW}'").select(*STORED), cursor=cursor)
+    rows = laid_out_frame(view, watched.where(f"what = '{ROW}'"), catalog)
+    files = table.write(rows, cursor=cursor)
     found = seen.get
     return files, _Totals(found["letters"], found["late"], found["stop"] or 0)
 

@@ -1,11 +1,11 @@
 """The table of one view: one row per key, from the same `View` class as live, caught up from its own rows.
 
-    key  position  count  lamport  id  sources  state
+    key  [the columns that the view declares]  _position  _count  _lamport  _id  _sources  _state
 
-`state` is canonical JSON, and `position` the last one that the key has applied; the other columns are what the next
-fold must know. So the table is the snapshot that a catch-up starts from: its rows and the events after its cursor go
-through one fold, and the whole view is written in one commit. The commit records which code derived it; rows of other
-code are not caught up but rebuilt.
+`fold.view_columns` describes the columns that begin with `_`: they are what the next fold must know. So the table is
+the snapshot that a catch-up starts from: its rows and the events after its cursor go through one fold, and the whole
+view is written in one commit. The commit records which code derived it; rows of other code are not caught up but
+rebuilt.
 
 Events that the view cannot apply are in `letters/VIEW`. It is committed before the rows: after a crash in between,
 letters beyond the cursor of the rows count as not written.
@@ -22,9 +22,9 @@ from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.pipeline.engines.engine import Engine, FoldedFiles
 from everlog.pipeline.fold.collected import batches_of
-from everlog.pipeline.fold.fold import STORED_SCHEMA
 from everlog.pipeline.fold.letters import LETTER_SCHEMA, letters_table
 from everlog.pipeline.fold.presorted import is_presorted
+from everlog.pipeline.fold.view_columns import LAYOUT, schema_of
 from everlog.pipeline.lake.arrow_files import spark_schema
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.lake import Lake
@@ -53,7 +53,7 @@ class ViewTable:
 
     def digest(self, spark: SparkSession, lake: Lake) -> str:
         """Return the digest of all states, as a live view has it."""
-        rows = lake.gold(self.name).read(spark).select("key", "state").orderBy("key")
+        rows = lake.gold(self.name).read(spark).select("key", "_state").orderBy("key")
         return digest_of_bytes(
             (key, state.encode())
             for batch in batches_of(rows, doing=f"reading the view {self.name}")
@@ -126,10 +126,10 @@ class ViewTable:
             schema = spark_schema(LETTER_SCHEMA)
             letters_table(lake, self.view).commit(letters, cursor=upto, schema=schema, mode="overwrite")
         marks = {CODE: self._code(), STOPPED_AT: stopped_at}
-        schema = spark_schema(STORED_SCHEMA)
+        schema = spark_schema(schema_of(self.view))
         lake.gold(self.name).commit(files, cursor=upto, marks=marks, schema=schema, mode="overwrite")
 
     def _code(self) -> int:
         """Return a number for the code that derives the rows: that of the view, and how its events are read."""
         both = int(code_fingerprint(self.view), 16) ^ int(catalog_fingerprint(self.catalog, self.view), 16)
-        return both % 2**62
+        return (both ^ LAYOUT) % 2**62
