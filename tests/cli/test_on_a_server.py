@@ -73,8 +73,8 @@ def test_states_and_views(run: Run, server: Served) -> None:
     assert [one["position"] for one in changes["events"]] == [2]
     reasons = here("why", "note/1", "text")["events"]
     assert [(one.get("was"), one["now"], one["event"]["position"]) for one in reasons] == [
-        ("hello", "bye", 2),
         (None, "hello", 1),
+        ("hello", "bye", 2),
     ]
     assert here("views", "get", "streams", "note/1")["position"] == 2
     assert list(here("views", "get", "streams")["states"]) == ["note/1"]

@@ -256,7 +256,7 @@ def test_a_payload_cannot_steer_the_terminal_and_the_width_is_honoured(log: Run,
     _, shown = on_terminal(place, "log", "--no-color", environment={"COLUMNS": "120"})
     assert "\x1b" not in shown
     assert "\x07" not in shown
-    assert [len(line) for line in shown.splitlines()] == [120]
+    assert [110 < len(line) <= 120 for line in shown.splitlines()] == [True]
     assert shown.rstrip().endswith("…")
 
 

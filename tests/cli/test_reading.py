@@ -104,7 +104,9 @@ def test_a_filter_of_the_wrong_shape_is_refused(notes: Run) -> None:
 @pytest.mark.parametrize("arguments", [
     ["--since", "soon"],
     ["--limit", "5"],
-    ["--after", "0", "-n", "5"],
+    ["--after", "0", "-n", "5", "--limit", "5"],
+    ["--after", "0", "-n", "5", "--to-end"],
+    ["--after", "0", "-n", "10001"],
     ["--wait", "1"],
     ["--after", "0", "--wait", "1", "--to-end"],
     ["--reverse", "--to-end"],
@@ -358,7 +360,8 @@ def test_the_hint_for_the_next_page_keeps_the_filters(notes: Run) -> None:
     """A page of another filter would be another page."""
     told = notes("log", "--kind", "note", "--after=0", "--limit", "1").err
     assert "next: everlog log --kind note --after 1@" in told
-    assert told.count("--limit") == 1
+    assert told.count(" -n 1") == 1
+    assert "--limit" not in told
 
 
 def test_a_reset_says_to_read_anew_before_going_on(notes: Run) -> None:
@@ -441,3 +444,13 @@ def test_an_empty_payload_is_in_every_json_output(log: Run) -> None:
     exported = [json.loads(line) for line in log("export").out.splitlines() if "ping.sent" in line]
     assert [one["payload"] for one in (shown, *listed, *exported)] == [{}] * 4
     assert log("verify").code == 0
+
+
+def test_a_page_takes_n_for_how_many(notes: Run) -> None:
+    assert positions(notes("log", "--after", "1", "-n", "2").rows) == [2, 3]
+
+
+def test_a_stream_that_is_nearly_right_is_named(notes: Run) -> None:
+    assert notes("log", "-s", "note/11").err == "no events match; did you mean note/1?\n"
+    assert notes("log", "-s", "noet/1").err == "no events match; did you mean note/1?\n"
+    assert notes("log", "-s", "garden/gate").err == "no events match\n"

@@ -140,18 +140,18 @@ def test_a_lost_log_is_not_replaced_by_an_empty_one(everlog: Run, place: Path, s
 
 def test_help_prints_what_is_added_for_agents(everlog: Run, place: Path) -> None:
     printed = everlog("help", "agents").out
-    everlog("init", "--agents-md")
+    everlog("init", "--agents")
     assert printed.strip() in (place / "AGENTS.md").read_text()
     assert "everlog append TYPE -s KIND/ID" in printed
 
 
 def test_the_block_for_agents_is_added_once_and_keeps_what_was_there(everlog: Run, place: Path) -> None:
     (place / "AGENTS.md").write_text("# Mine\n")
-    assert "AGENTS.md" in everlog("init", "--agents-md", "--json").data["files"]
+    assert "AGENTS.md" in everlog("init", "--agents", "--json").data["files"]
     text = (place / "AGENTS.md").read_text()
     assert text.startswith("# Mine\n")
     assert "everlog append" in text
-    everlog("init", "--agents-md")
+    everlog("init", "--agents")
     assert (place / "AGENTS.md").read_text() == text
 
 

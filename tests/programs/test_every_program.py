@@ -23,6 +23,7 @@ EVERY = pytest.mark.parametrize("name", sorted(programs.TYPES))
 @EVERY
 def test_the_table_of_types_is_what_the_catalog_holds(name: str) -> None:
     assert sorted(programs.TYPES[name]) == [info.type for info in programs.load(name).types.types()]
+    assert programs.VIEWS[name] == tuple(view.name for view in programs.load(name).views)
 
 
 @EVERY

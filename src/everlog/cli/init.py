@@ -29,7 +29,7 @@ from everlog.cli.session import Session, common_options, pass_session
     multiple=True,
     help="Switch a program on: agent, community, control, issue, wp, a plugin or a module; may be repeated.",
 )
-@click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
+@click.option("--agents", is_flag=True, help="Add to AGENTS.md how an agent uses this log.")
 @common_options
 @pass_session
 def init_command(
@@ -39,7 +39,7 @@ def init_command(
     new: bool,
     signed: bool,
     programs: tuple[str, ...],
-    agents_md: bool,
+    agents: bool,
 ) -> None:
     """Create a log in DIRECTORY, or in the current directory.
 
@@ -49,7 +49,7 @@ def init_command(
     \b
     Examples:
       everlog init
-      everlog init services/shop --agents-md
+      everlog init services/shop --agents
       everlog init --program wp --program issue
       everlog init --store jsonl:.
     """
@@ -64,7 +64,7 @@ def init_command(
         )
     at = (session.directory / (directory or Path())).resolve()
     created = create_log(
-        at, store=store, new=new, signed=signed, programs=programs, agents_md=agents_md, warn=session.out.warn
+        at, store=store, new=new, signed=signed, programs=programs, agents_md=agents, warn=session.out.warn
     )
     if session.server:
         session.out.warn(

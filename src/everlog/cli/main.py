@@ -6,6 +6,7 @@ A command's module is imported when that command runs, so that `everlog --help` 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -77,6 +78,29 @@ NOBODY_READS = 141  # the code that a shell gives to a program that SIGPIPE ende
 
 class NobodyReads(Exception):
     """A BrokenPipeError, hidden from click, which would exit with the code of a failure."""
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Pages of help, whose long examples continue on the next line, as a shell takes them."""
+
+    def getvalue(self) -> str:
+        return "\n".join(part for line in super().getvalue().split("\n") for part in self._fitted(line))
+
+    def _fitted(self, line: str) -> list[str]:
+        example = line.lstrip(" ")
+        if len(line) <= self.width or not example.startswith(("everlog ", "echo ")):
+            return [line]
+        found, now = [], line[: len(line) - len(example)]
+        for word in _WORDS.findall(example):
+            if now.strip() and len(now) + len(word) + 2 > self.width:
+                found.append(now + "\\")
+                now = " " * (len(line) - len(example) + 2)
+            now += f"{word} "
+        return [*found, now.rstrip()]
+
+
+_WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+click.Context.formatter_class = HelpFormatter
 
 
 class Commands(LazyGroup):
@@ -227,8 +251,12 @@ def _show_status(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Every error has been printed by then."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    session = Session(argv=given)
+    given, fields = _json_fields(sys.argv[1:] if arguments is None else arguments)
+    session = Session(argv=given, fields=fields)
+    if "_EVERLOG_COMPLETE" in os.environ:
+        from everlog.cli.completing import complete_names
+
+        complete_names()
     try:
         code = cli.main(args=given, prog_name="everlog", standalone_mode=False, obj=session)
         sys.stdout.flush()
@@ -245,6 +273,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return show_error(error, session)
     finally:
         session.close()
+
+
+def _json_fields(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the arguments with `--json` for `--json=FIELD,FIELD`, and these fields.
+
+    click would take the next argument for the value of an option whose value may be left out.
+    """
+    given, fields = list(arguments), ""
+    upto = given.index("--") if "--" in given else len(given)
+    for place, word in enumerate(given[:upto]):
+        if word.startswith("--json="):
+            given[place], fields = "--json", word.partition("=")[2]
+    return given, tuple(name for name in fields.split(",") if name)
 
 
 def run() -> NoReturn:

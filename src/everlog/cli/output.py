@@ -2,7 +2,8 @@
 
     a terminal     a table or a few lines, in colour
     a pipe         one row per line, fields separated by tabs, no header, no colour
-    --json         one envelope {"schema_version":1,"data":…,"next":…,"warnings":[]}; a stream is one object per line
+    --json         one envelope {"schema_version":1,"data":…,"next":…,"warnings":[]}; a stream is one object per line;
+                   --json=FIELD,FIELD gives these fields only
     --agent        OK key=value …, then ITEM key=value … for each item
     --quiet        ids only
 
@@ -142,6 +143,7 @@ class Answer:
 class Output:
     def __init__(self, *, json: bool, agent: bool, quiet: bool, no_color: bool, program: str) -> None:
         self.json = json
+        self.fields: Sequence[str] = ()  # of --json=FIELDS; all, if there are none
         self.agent = agent and not json
         self.quiet = quiet and not json and not agent
         self.silent = quiet  # no hints, no progress, in any form
@@ -149,6 +151,7 @@ class Output:
         self.human = self.terminal and not (json or agent or quiet)
         self.program = program
         self.warnings: list[str] = []
+        self._missed: set[str] = set()
         self._no_color = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
     # ---- stdout
@@ -168,43 +171,78 @@ class Output:
             for row in answer.rows:
                 self.line(tsv(row))
         elif answer.lines is not None:
-            for text in answer.lines:
-                self.line(text)
+            self.page(answer.lines)
         else:
-            self.table(answer.columns, answer.rows)
+            self.page(self.table_lines(answer.columns, answer.rows))
 
     def envelope(self, data: Any, *, next: Any = None) -> None:
+        data = self._chosen(data)
         found = {"schema_version": SCHEMA_VERSION, "data": data, "next": next, "warnings": self.warnings}
         self.line(json_text(found, indent=2 if self.terminal else None))
+
+    def json_line(self, found: Any) -> None:
+        """Print one object of a stream."""
+        self.line(json_text(self._chosen(found)))
+
+    def _chosen(self, data: Any) -> Any:
+        """Return the fields that `--json=FIELDS` names. Unknown ones are null; a warning names them."""
+        if not self.fields:
+            return data
+        many = data if isinstance(data, list) else [data]
+        found = [one for one in many if isinstance(one, dict)]
+        missing = [name for name in self.fields if found and not any(name in one for one in found)]
+        for name in (name for name in missing if name not in self._missed):
+            self._missed.add(name)
+            self.warn(_no_field(name, found))
+            self.note("warning: " + safe(self.warnings[-1]))
+        chosen = [{name: one.get(name) for name in self.fields} if isinstance(one, dict) else one for one in many]
+        return chosen if isinstance(data, list) else chosen[0]
 
     def line(self, text: str) -> None:
         """Print one line of the answer unchanged."""
         sys.stdout.write(text + "\n")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print aligned columns; the last one is cut at the edge of the terminal.
+    def page(self, lines: Sequence[str]) -> None:
+        """Print lines for a person: none is wider than the terminal, and more than a screen goes to a pager."""
+        if not self.terminal:
+            self.line("\n".join(lines))
+            return
+        from everlog.cli.pager import show
+
+        width = terminal_width()
+        show([part for text in lines for line in text.split("\n") for part in wrapped(line, width)])
+
+    def table_lines(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+        """Return aligned columns; the last one is cut at the edge of the terminal, between two words.
 
         If the other columns leave no room for it, a row takes several lines, and nothing is cut.
         """
         if not rows:
-            return
-        texts = [[safe(_FRACTION.sub("Z", _text(cell))) for cell in row] for row in rows]
+            return []
+        texts = [[safe(_FRACTION.sub("Z", _shown(cell))) for cell in row] for row in rows]
         widths = [max(places(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
-        groups = _groups(widths, terminal_width()) if self.terminal else [slice(None)]
+        word = max((places(word) for row in texts for word in row[-1].split(" ")), default=0)
+        groups = _groups(widths, terminal_width(), max(word, _LAST_MIN)) if self.terminal else [slice(None)]
+        found: list[str] = []
         for number, row in enumerate([columns, *texts]):
             lines = [self.aligned(row, widths)] if len(groups) == 1 else _on_several_lines(row, widths, groups)
-            for text in lines:
-                self.line(text if number else self.dim(text))
+            found += [text if number else self.dim(text) for text in lines]
+        return found
 
     def aligned(self, texts: Sequence[str], widths: Sequence[int], *, last_min: int = 0) -> str:
         """Return one line with its columns at these widths, cut at the edge of the terminal.
 
-        The last column keeps at least `last_min` characters, even if the line then exceeds the edge.
+        If there is less room than `last_min` for the last column, it is on the next line.
         """
         line = "  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)).rstrip()
         if not self.terminal:
             return line
-        return _cut(line, max(terminal_width(), sum(widths[:-1]) + 2 * (len(widths) - 1) + last_min))
+        width = terminal_width()
+        before_last = sum(max(places(text), one) + 2 for text, one in zip(texts[:-1], widths, strict=False))
+        if places(line) > width and before_last + min(last_min, places(texts[-1])) > width:
+            first = "  ".join(_padded(text, one) for text, one in zip(texts[:-1], widths, strict=False)).rstrip()
+            return first + "\n" + _cut(_INDENT + texts[-1], width)
+        return _cut(line, width)
 
     # ---- stderr
 
@@ -228,6 +266,8 @@ class Output:
     def note(self, text: str) -> None:
         with suppress(OSError):  # standard output may be what failed
             sys.stdout.flush()
+        if sys.stderr.isatty() and not (self.json or self.agent):
+            text = "\n".join(part for line in text.split("\n") for part in wrapped(line, terminal_width()))
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
@@ -252,9 +292,22 @@ class Output:
         return not (self.json or self.agent or self.silent)
 
 
+def _no_field(name: str, found: Sequence[Mapping[str, Any]]) -> str:
+    from everlog.core.text import did_you_mean
+
+    known = list(dict.fromkeys(field for one in found for field in one))
+    return f"the answer has no field {name}; {did_you_mean(name, known)} it has: {', '.join(known)}".replace(
+        "  ", " "
+    )
+
+
 _FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z\Z")
 """A table on a terminal shows times without fractions, to save room. Pipes and JSON show them in full."""
 
+_COLORS = re.compile("\x1b\\[[0-9;]*m")
+_LABEL = re.compile(r" *(?:(?:why|fix|again|next|last):|-) +")
+"""The further lines of a wrapped line begin below the text after its label, or are indented."""
+_WORDS = re.compile(r"( *)([^ ]+)")
 _LAST_MIN = 16
 _INDENT = "    "
 
@@ -280,6 +333,13 @@ def _text(cell: Any) -> str:
             return str(cell)
 
 
+def _shown(cell: Any) -> str:
+    """Return a cell for people: JSON with blanks between its words, where a line may end."""
+    if not isinstance(cell, dict | list):
+        return _text(cell)
+    return _UNSAFE.sub(_json_escape, json_library.dumps(cell, ensure_ascii=False))
+
+
 def pairs(facts: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={_value(value)}" for name, value in facts.items() if value is not None)
 
@@ -302,6 +362,7 @@ def terminal_width() -> int:
 
 def places(text: str) -> int:
     """Return how wide a text is on a terminal: combining marks take no room, wide characters two columns."""
+    text = _COLORS.sub("", text)
     if text.isascii():
         return len(text)
     return sum(
@@ -314,10 +375,10 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - places(text))
 
 
-def _groups(widths: Sequence[int], room: int) -> list[slice]:
+def _groups(widths: Sequence[int], room: int, last_min: int) -> list[slice]:
     """Return which columns go on which line: all on one, if the last of them has enough room there."""
     before_last = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    if before_last + min(widths[-1], _LAST_MIN) <= room:
+    if before_last + min(widths[-1], last_min) <= room:
         return [slice(0, len(widths))]
     groups, start, used = [], 0, 0
     for place, width in enumerate(widths):
@@ -332,8 +393,26 @@ def _on_several_lines(row: Sequence[str], widths: Sequence[int], groups: Sequenc
     lines: list[str] = []
     for group in groups:
         cells = [_padded(text, width) for text, width in zip(row[group], widths[group], strict=True)]
-        lines.append((_INDENT if lines else "") + "  ".join(cells).rstrip())
+        line = (_INDENT if lines else "") + "  ".join(cells).rstrip()
+        lines.append(_cut(line, terminal_width()))
     return [lines[0], *(line for line in lines[1:] if line.strip())]
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """Return a line as lines of at most this width. Only blanks end a line: a longer word stays whole."""
+    if places(line) <= width:
+        return [line]
+    label = _LABEL.match(line)
+    indent = label.end() if label else len(line) - len(line.lstrip(" ")) + len(_INDENT)
+    margin = " " * min(indent, width // 2)
+    found, now = [], ""
+    for blanks, word in _WORDS.findall(line):
+        if now.strip() and places(now) + len(blanks) + places(word) > width:
+            found.append(now.rstrip())
+            now = margin + word
+        else:
+            now += blanks + word
+    return [*found, now.rstrip()]
 
 
 def fitted(text: str, width: int) -> str:
@@ -342,9 +421,16 @@ def fitted(text: str, width: int) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    """Return the text with at most this width, cut after a word. A word that fills half of it is cut itself."""
     if places(text) <= width:
         return text
+    kept = _first(text, width - 2)
+    whole = (kept if text[len(kept)] == " " else kept.rpartition(" ")[0]).rstrip()
+    return f"{whole} …" if places(whole) * 2 > width else _first(text, width - 1) + "…"
+
+
+def _first(text: str, width: int) -> str:
     kept = text[:width]
-    while places(kept) > width - 1:
+    while places(kept) > width:
         kept = kept[:-1]
-    return kept + "…"
+    return kept

@@ -26,10 +26,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 class Session:
     """The options of this run, and what was opened because of them."""
 
-    def __init__(self, argv: Sequence[str] = ()) -> None:
+    def __init__(self, argv: Sequence[str] = (), fields: Sequence[str] = ()) -> None:
         # A usage error may be raised before the option for its output form has been parsed.
         self.argv = list(argv)
         self.json = "--json" in argv
+        self.fields = tuple(fields)
         self.agent = "--agent" in argv
         self.quiet = False
         self.no_color = False
@@ -57,6 +58,7 @@ class Session:
             self._output = Output(
                 json=self.json, agent=self.agent, quiet=self.quiet, no_color=self.no_color, program=self.program
             )
+            self._output.fields = self.fields
         return self._output
 
     @property
@@ -245,7 +247,7 @@ common_options = together(
         metavar="URL",
         help="Use the log behind a server, such as https://HOST.",
     ),
-    _option("--json", to="json", is_flag=True, help="Answer in JSON."),
+    _option("--json", to="json", is_flag=True, help="Answer in JSON; --json=FIELD,FIELD gives these fields only."),
     _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
     _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),
     _option("--no-color", to="no_color", is_flag=True, help="Print without colour."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.output import Answer, json_text, pairs, safe
+from everlog.cli.output import Answer, pairs, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.ids import AHEAD_MS_MAX
 from everlog.core.text import counted
@@ -314,7 +314,7 @@ def _stay(session: Session, watch: bool, address: str | None, open_to_all: bool)
         row = _row(url, done)
         with lock:
             if session.out.json:
-                session.out.line(json_text(row))
+                session.out.json_line(row)
             else:
                 session.out.line(pairs(row) if session.out.agent else _line(row))
             sys.stdout.flush()

@@ -149,6 +149,18 @@ TYPES: dict[str, tuple[str, ...]] = {
 """The event types of each program, listed here so that knowing them loads nothing."""
 
 
+VIEWS: dict[str, tuple[str, ...]] = {
+    "agents": tuple(f"agents.{name}" for name in ("commands", "pending", "trace", "causes", "sources")),
+    "community": tuple(
+        f"community.{name}" for name in ("manifest", "market", "threads", "chats", "files", "documents")
+    ),
+    "controlplane": tuple(f"controlplane.{name}" for name in ("desired", "deploys", "audit", "places")),
+    "issues": tuple(f"issues.{name}" for name in ("current", "short_ids", "backlinks", "claims")),
+    "workpackages": tuple(f"workpackages.{name}" for name in ("board", "specs", "claims")),
+}
+"""The views of each program, listed here for the same reason."""
+
+
 GROUPS = {
     "agent": "agents",
     "community": "community",

@@ -69,8 +69,8 @@ def test_why_shows_the_events_behind_a_value_and_their_causes(notes: Run) -> Non
     cause = notes("show", "#5", "--json").data["id"]
     notes("append", "note.added", "-s", "note/1", "text=final", "--causation", cause)
     data = notes("why", "note/1", "text", "--json").data
-    assert [event["now"] for event in data["events"]] == ["final", "note 4", "note 3", "note 2", "note 1"]
-    assert data["events"][0]["causes"][0]["id"] == cause
+    assert [event["now"] for event in data["events"]] == ["note 1", "note 2", "note 3", "note 4", "final"]
+    assert data["events"][-1]["causes"][0]["id"] == cause
     assert notes("why", "note/1", "text", "-n", "1").rows[0][-1] == "#5"
     assert len(notes("why", "note/1", "topic", "--json").data["events"]) == 1
     assert notes("why", "note/1", "nothing").code == 4

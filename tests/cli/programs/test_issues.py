@@ -23,8 +23,8 @@ def test_an_issue_is_created_changed_listed_and_closed(log: Run) -> None:
     assert log("issue", "edit", door, "--title", "The gate squeaks", "--owner", "").code == 0
     rows = log("issue", "list").rows
     assert [(row[0], row[1], row[2], row[3], row[5]) for row in rows] == [
-        (oil, "open", "", "", "Buy oil"),
         (door, "open", "", "p1", "The gate squeaks"),
+        (oil, "open", "", "", "Buy oil"),
     ]
     closed = log("issue", "close", oil, "--reason", "bought", "--json").data
     assert (closed["id"], closed["becomes"], closed["status"]) == (oil, "closed", "recorded")
@@ -65,8 +65,8 @@ def test_an_issue_is_shown_as_a_person_reads_it(log: Run, place: Path) -> None:
     _, text = on_terminal(place, "issue", "list", "--no-color")
     lines = text.splitlines()
     assert lines[0].split() == ["id", "status", "owner", "labels", "changed_at", "title"]
-    assert [line.split()[0] for line in lines[1:]] == [oil, door]
-    assert lines[2].endswith("The door squeaks")
+    assert [line.split()[0] for line in lines[1:]] == [door, oil]
+    assert lines[1].endswith("The door squeaks")
 
 
 def test_a_look_alike_is_refused_with_its_title_and_what_to_type(log: Run) -> None:

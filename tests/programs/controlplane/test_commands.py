@@ -101,21 +101,21 @@ def test_a_rollback_goes_to_what_ran_before_unless_told_otherwise(plane: Log) ->
     perform(plane, RollBackDeploy(deploy="d1", reason="slow as well"))
     assert ask(plane, Desired(environment=PROD))["release"] is None
     assert [(row["id"], row["status"]) for row in ask(plane, DeployHistory(environment=PROD))] == [
-        ("d3", "rolled_back"),
-        ("d2", "rolled_back"),
         ("d1", "rolled_back"),
+        ("d2", "rolled_back"),
+        ("d3", "rolled_back"),
     ]
 
 
-def test_the_history_of_deploys_is_that_of_one_environment_the_newest_first(plane: Log) -> None:
+def test_the_history_of_deploys_is_that_of_one_environment_the_newest_last(plane: Log) -> None:
     ship(plane, PROD, "shop:1", "d1")
     ship(plane, TEST, "shop:2", "d2")
     perform(plane, RequestDeploy(environment=PROD, artifact="shop:3", id="d3"))
     perform(plane, FailDeploy(deploy="d3", error="called off"))
     rows = ask(plane, DeployHistory(environment=PROD))
-    assert [(row["id"], row["status"]) for row in rows] == [("d3", "failed"), ("d1", "succeeded")]
-    assert (rows[0]["error"], rows[1]["seconds"], rows[1]["started_by"]) == ("called off", 12.5, "service:deployer")
-    assert len(ask(plane, DeployHistory(environment=PROD, limit=1))) == 1
+    assert [(row["id"], row["status"]) for row in rows] == [("d1", "succeeded"), ("d3", "failed")]
+    assert (rows[1]["error"], rows[0]["seconds"], rows[0]["started_by"]) == ("called off", 12.5, "service:deployer")
+    assert [row["id"] for row in ask(plane, DeployHistory(environment=PROD, limit=1))] == ["d3"]
     assert ask(plane, ShowDeploy(deploy="d2"))["environment"] == TEST
 
 

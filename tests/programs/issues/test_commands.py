@@ -249,7 +249,7 @@ def test_what_lies_beyond_the_scope_is_not_there(log: Log) -> None:
     assert commented.events[0].scope == "house"
 
 
-def test_a_list_is_filtered_and_the_newest_come_first(log: Log) -> None:
+def test_a_list_is_filtered_and_the_newest_come_last(log: Log) -> None:
     first = made(log, "one door", owner="ada", labels=["bug", "p1"]).result.short_id
     second = made(log, "two gates", owner="bob", labels=["bug"]).result.short_id
     third = made(log, "three windows").result.short_id
@@ -258,9 +258,9 @@ def test_a_list_is_filtered_and_the_newest_come_first(log: Log) -> None:
     def ids(**filters: object) -> list[str]:
         return [one["id"] for one in ask(log, List(**filters))]  # type: ignore[arg-type]
 
-    assert ids() == [third, first]
-    assert ids(status="all") == [third, second, first]
-    assert ids(status="all", labels=["bug"]) == [second, first]
+    assert ids() == [first, third]
+    assert ids(status="all") == [first, second, third]
+    assert ids(status="all", labels=["bug"]) == [first, second]
     assert ids(status="all", labels=["bug", "p1"]) == [first]
     assert ids(owner="ada") == [first]
     assert ids(owner="") == [third]

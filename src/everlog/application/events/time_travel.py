@@ -8,7 +8,7 @@ board for a work package; without one, the last value of every field. Any other 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,9 @@ from everlog.views.as_of import Was, cut, history_of, state_at, why
 from everlog.views.builtin import Fields
 from everlog.views.registry import live_view, views_of
 from everlog.views.view import View
+
+if TYPE_CHECKING:
+    from everlog.application.folder.open import AnyLog
 
 SIMILAR_EVENTS_MAX = 1000
 """A similar name is looked for in this many of the newest events."""
@@ -202,8 +205,19 @@ def _is_own(purge: Purge, within: str) -> bool:
 
 def _similar(log: Log, stream: str, within: str) -> str:
     """Return a hint about a stream that never existed: a similar name of the same kind, if there is one."""
+    kind = stream.partition("/")[0]
+    others = _newest_streams(log, Query(kind=kind, scope=within))
+    return f"{near_stream(log, stream, within)} {'everlog log --kind ' + kind if others else 'everlog log'}".strip()
+
+
+def near_stream(log: AnyLog, stream: str, within: str = "") -> str:
+    """Return `did you mean KIND/ID?` for a stream that does not exist, or an empty text."""
     kind, _, name = stream.partition("/")
-    newest = log.read(Query(kind=kind, scope=within), limit=SIMILAR_EVENTS_MAX, newest_first=True)
-    others = {recorded.event.stream.partition("/")[2] for recorded in newest}
-    meant = did_you_mean(name, others).replace("mean ", f"mean {kind}/")
-    return f"{meant} {'everlog log --kind ' + kind if others else 'everlog log'}".strip()
+    if others := _newest_streams(log, Query(kind=kind, scope=within)):
+        names = {other.partition("/")[2] for other in others}  # the kind would make all of them similar
+        return did_you_mean(name, names).replace("mean ", f"mean {kind}/")
+    return did_you_mean(stream, _newest_streams(log, Query(scope=within)))
+
+
+def _newest_streams(log: AnyLog, query: Query) -> set[str]:
+    return {found.event.stream for found in log.read(query, limit=SIMILAR_EVENTS_MAX, newest_first=True)}

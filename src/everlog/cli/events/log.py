@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NEWEST = 20
 NEWEST_TAIL = 10
 PAGE = 500
+PAGE_MAX = 10_000
 
 
 filter_options = together(
@@ -50,14 +51,14 @@ filter_options = together(
     "count",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Show the newest N (default: 20, or all with --since).",
+    help=f"Show the newest N (default: 20, or all with --since); with --after, the next N (default: {PAGE}).",
 )
 @click.option("--reverse", is_flag=True, help="Show the newest first.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
 @click.option(
     "--after", metavar="CURSOR", help="Show a page after this cursor: a position, or the next cursor of a page."
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help=f"The size of a page (default: {PAGE}).")
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), metavar="N", help="The same as -n with --after.")
 @click.option(
     "--wait",
     type=click.FloatRange(0, 3_600),
@@ -102,7 +103,7 @@ def log_command(
     Examples:
       everlog log -n 5
       everlog log --since 2h --type workpackage.moved --by agent:builder
-      everlog log --after 0 --limit 100 --json
+      everlog log --after 0 -n 100 --json
       everlog log --after 4711 --wait 30 --json
       everlog log --stream workpackage/WP03 --to-end
     """
@@ -110,10 +111,12 @@ def log_command(
         raise click.UsageError("--reverse is for the newest events; pages and streams go forward")
     if wait is not None and (after is None or follow or to_end):
         raise click.UsageError("--wait is for a page: give --after, without --follow or --to-end")
-    if limit is not None and after is None:
-        raise click.UsageError("--limit is the size of a page: give --after too, or use -n")
-    if count is not None and after is not None:
-        raise click.UsageError("-n shows the newest events, --after a page: use --limit for the size of the page")
+    if limit is not None and (after is None or count is not None):
+        raise click.UsageError("--limit is the size of a page: give --after, and not -n too")
+    if count is not None and after is not None and (follow or to_end or count > PAGE_MAX):
+        raise click.UsageError(
+            f"-n is the size of a page after a cursor: at most {PAGE_MAX}, no --follow or --to-end"
+        )
     if until is not None and (follow or to_end) and not isinstance(until, datetime):
         raise click.UsageError("--until #N cannot be combined with --follow or --to-end")
     if purges:
@@ -123,7 +126,7 @@ def log_command(
         return
     listing = _Listing(session, session.any_log(), since, until, filters)
     if after is not None and not (follow or to_end):
-        listing.page(after, limit or PAGE, wait or 0.0)
+        listing.page(after, count or limit or PAGE, wait or 0.0)
     elif to_end:
         listing.stream(after if after is not None else listing.after, to_end=True)
     elif follow and after is not None:
@@ -218,9 +221,18 @@ class _Listing:
         shown = self._with_purges(found, after=after, upto=upto, newest_first=reverse)
         answer_records(self._out, found, facts={"head": self._log.head()}, shown=shown)
         if not found:
-            self._out.hint(
-                "no events match" if self._log.head() else "the log has no events yet: everlog help append"
-            )
+            self._out.hint(self._nothing())
+
+    def _nothing(self) -> str:
+        """Return why nothing is shown; a name of a stream that is nearly right would look like an empty log."""
+        if not self._log.head():
+            return "the log has no events yet: everlog help append"
+        if not self._query.stream:
+            return "no events match"
+        from everlog.application.events.time_travel import near_stream
+
+        meant = near_stream(self._log, self._query.stream)
+        return f"no events match{'; ' + meant if meant else ''}"
 
     def page(self, after: str, limit: int, wait_s: float) -> None:
         from everlog.cli.events.records import answer_records
@@ -400,11 +412,11 @@ def _again(argv: list[str], cursor: Cursor, limit: int) -> str:
     for word in argv:
         if skip:
             skip = False
-        elif word in ("--after", "--limit"):
+        elif word in ("--after", "--limit", "-n"):
             skip = True
-        elif not word.startswith(("--after=", "--limit=")):
+        elif not word.startswith(("--after=", "--limit=", "-n")):
             kept.append(word)
-    return f"everlog {shlex.join(kept)} --after {cursor} --limit {limit}"
+    return f"everlog {shlex.join(kept)} --after {cursor} -n {limit}"
 
 
 def _reset_text(reset: Reset) -> str:

@@ -99,15 +99,15 @@ def print_record(out: Output, recorded: Recorded | Purge | PurgedRange, lines: L
     """Print one event of a stream in the output form of this run. Purges are only for people."""
     if not isinstance(recorded, Recorded):
         if out.human:
-            out.line(lines.line(recorded))
+            out.page([lines.line(recorded)])
     elif out.json:
-        out.line(json_text(recorded_object(recorded)))
+        out.json_line(recorded_object(recorded))
     elif out.quiet:
         out.line(recorded.event.id)
     elif out.agent:
         out.line("ITEM " + pairs(dict(zip(TSV_COLUMNS, row(recorded), strict=True))))
     elif out.terminal:
-        out.line(lines.line(recorded))
+        out.page([lines.line(recorded)])
     else:
         out.line(tsv(row(recorded)))
 

@@ -138,7 +138,7 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
 def why_command(
     session: Session, name: str, path: str, as_of: Moment | None, view_name: str | None, limit: int
 ) -> None:
-    """Show which events set a value, newest first, with their causes.
+    """Show which events set a value, the newest last, with their causes.
 
     \b
     Examples:
@@ -149,22 +149,23 @@ def why_command(
     from everlog.application.anywhere import reasons_for
 
     found = reasons_for(session.any_log(), name, path, moment=as_of, view_name=view_name or "", limit=limit)
+    events = found.events[::-1]
     columns = ("position", "id", "type", "actor", "was", "now", "causes")
     data = {
         "view": found.view,
         "key": found.key,
         "path": found.path,
         "as_of": found.at.label,
-        "events": [_made_object(one) for one in found.events],
+        "events": [_made_object(one) for one in events],
     }
     session.out.answer(
         Answer(
             data=data,
-            ids=[one.recorded.event.id for one in found.events],
+            ids=[one.recorded.event.id for one in events],
             columns=columns,
-            rows=[_row(one) for one in found.events],
-            lines=[line for one in found.events for line in _lines(session, one)],
-            facts={"key": found.key, "path": found.path, "events": len(found.events)},
+            rows=[_row(one) for one in events],
+            lines=[line for one in events for line in _lines(session, one)],
+            facts={"key": found.key, "path": found.path, "events": len(events)},
         )
     )
 

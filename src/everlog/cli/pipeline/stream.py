@@ -195,7 +195,7 @@ def _report(out: Output, found: dict[str, Any]) -> None:
     if out.silent:
         return
     if out.json:
-        out.line(json_text(found))
+        out.json_line(found)
     elif out.agent:
         out.line("ITEM " + pairs(found))
     elif not out.terminal:

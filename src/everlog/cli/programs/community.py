@@ -177,7 +177,6 @@ community_command = build(
             "Ingest.cid": Option("--cid", metavar="CID"),
             "Posts.by": Option(metavar="ACTOR"),
             "Chat.thread": Argument("[THREAD]"),
-            "Chat.limit": Option("-n", "--limit"),
         },
         several=(
             Several(

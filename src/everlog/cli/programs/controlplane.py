@@ -134,12 +134,10 @@ control_command = build(
             "Scale.count": Argument(),
             "List.place": Argument("[PLACE]"),
             "Desired.as_of": Option("--as-of", metavar="MOMENT", type=AS_OF),
-            "DeployHistory.limit": Option("-n", "--limit"),
             "Audit.place": Argument("PLACE"),
             "Audit.since": Option(metavar="TIME"),
             "Audit.until": Option(metavar="TIME"),
             "Audit.after": Option(metavar="POSITION"),
-            "Audit.limit": Option("-n", "--limit"),
         },
         several=(
             Several(

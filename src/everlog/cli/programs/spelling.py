@@ -47,6 +47,9 @@ class Flag:
 
 Spelling = Argument | Option | Flag
 
+HOW_MANY = {"limit": ("-n",)}
+"""The short option of a field, the same in every command."""
+
 
 class Json(click.ParamType[Any]):
     """A value as JSON text; with `only_objects`, anything else is a mistake of usage."""
@@ -137,7 +140,7 @@ def parameter(field: Field, spelling: Spelling | None, *, first: bool) -> click.
     if isinstance(spelling, Argument) or (spelling is None and first and field.required and not field.many):
         return _argument(field, spelling if isinstance(spelling, Argument) else Argument())
     option = spelling if isinstance(spelling, Option) else Option()
-    names = option.names or (f"--{field.name.replace('_', '-')}",)
+    names = option.names or (*HOW_MANY.get(field.name, ()), f"--{field.name.replace('_', '-')}")
     text = option.help or field.description
     if field.is_flag:
         return click.Option([*names, field.name], is_flag=True, default=False, help=text)

@@ -70,7 +70,12 @@ def _list(session: Session) -> None:
 @click.option("--stale", is_flag=True, help="Show the stored state, without reading new events.")
 @click.option("--after", metavar="KEY", default="", help="Only keys above this one.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="The maximum number of keys."
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=ROWS_SHOWN,
+    show_default=True,
+    help="The maximum number of keys.",
 )
 @missing_ok_option
 @past_damage_option

@@ -145,7 +145,7 @@ def _shown_post(name: str, folded: rules.FoldedSubject, now: datetime) -> dict[s
 
 
 def threads(log: Log, community: str) -> list[dict[str, Any]]:
-    """Return the threads, the newest message first. `sent` counts all messages, also those without a right."""
+    """Return the threads, the newest message last. `sent` counts all messages, also those without a right."""
     standing = _existing(log, community)
     found = []
     for stream, state in _rows(log, Threads, f"{THREAD}/{community}:"):
@@ -158,7 +158,7 @@ def threads(log: Log, community: str) -> list[dict[str, Any]]:
             sent = sum(state["days"].values())
             newest = {f"last_{name}": last[-1][name] for name in ("message", "at", "by", "text")}
             found.append({"thread": thread, "sent": sent, "days": len(state["days"]), **newest})
-    return sorted(found, key=lambda one: (one["last_at"], one["last_message"]), reverse=True)
+    return sorted(found, key=lambda one: (one["last_at"], one["last_message"]))
 
 
 def messages(

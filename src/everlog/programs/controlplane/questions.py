@@ -85,7 +85,7 @@ class Desired(Question[Row], frozen=True, kw_only=True):
 
 
 class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
-    """Show the deploys of an environment, the newest first."""
+    """Show the newest deploys of an environment, the newest last."""
 
     verb = "deploy history"
     examples = ("deploy history acme/shop/prod",)
@@ -99,7 +99,7 @@ class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
         require_within(at, within)
         rows = _below(log.view(Deploys).items(after=f"{at.scope}/"), at.scope)
         found = [{"id": key.rpartition("/")[2], **state} for key, state in rows]
-        return sorted(found, key=lambda row: (row.get("requested_at", ""), row["id"]), reverse=True)[: self.limit]
+        return sorted(found, key=lambda row: (row.get("requested_at", ""), row["id"]))[-self.limit :]
 
 
 class ShowDeploy(Question[Row], frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ Limit = Annotated[int, Meta(ge=1, le=1_000_000, description="The maximum number 
 
 
 class List(Question[list[Row]], frozen=True, kw_only=True):
-    """Show issues, the newest first."""
+    """Show the newest issues, the newest last."""
 
     verb = "list"
     examples = ("list", "list --status all --label bug --owner ada")
@@ -51,11 +51,11 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
         found = (state for state in reversed([state for _, state in log.view(Current).items()]))
         states = STATES if self.status == "all" else (self.status,)
         labels = [label.strip().lower() for label in self.labels]
-        return list(islice(wanted(log, found, self.project, within, states, labels, self.owner), self.limit))
+        return list(islice(wanted(log, found, self.project, within, states, labels, self.owner), self.limit))[::-1]
 
 
 class Search(Question[list[Row]], frozen=True, kw_only=True):
-    """Show open and closed issues with every word in their title or body, the newest first."""
+    """Show open and closed issues with every word in their title or body, the newest last."""
 
     verb = "search"
     examples = ("search door night",)
@@ -71,7 +71,7 @@ class Search(Question[list[Row]], frozen=True, kw_only=True):
         except NoSuchSubject:
             return []
         found = (state for _, state in log.view(Current).search(" ".join(self.words), within=scope, limit=self.limit))
-        return list(wanted(log, found, self.project, within, ("open", "closed"), (), None))
+        return list(wanted(log, found, self.project, within, ("open", "closed"), (), None))[::-1]
 
 
 class Show(Question[Row], frozen=True, kw_only=True):
