@@ -12,8 +12,10 @@ from everlog.log.dead_letters import (
     FAILED,
     KEPT_US,
     SKIPPED,
+    WITHHELD,
     DeadLetter,
     GroupLetter,
+    blank_letters,
     explanation,
     forget_letters,
     keep_letter,
@@ -32,6 +34,31 @@ def _letter(log: Log, stream: str, *, partition: int = 1, group: str = "mailers"
     return letter_of(
         recorded, what, group=group, partition=partition, key=stream, holds=True, reason="boom", attempts=3
     )
+
+
+def test_a_reason_is_kept_up_to_its_bound_and_always_as_text(log: Log) -> None:
+    recorded = log.append("thing.said", stream="thing/1", payload={"value": 1})
+
+    def kept(reason: str) -> str:
+        return letter_of(
+            recorded, FAILED, group="g", partition=1, key="", holds=True, reason=reason, attempts=1
+        ).reason
+
+    assert kept("x" * 2_500) == "x" * 2_000
+    assert kept("half of a pair: \ud800") == "half of a pair: \\ud800"
+
+
+def test_the_reasons_of_some_streams_are_taken_out_and_their_letters_stay(log: Log) -> None:
+    blank, other = _letter(log, "thing/1"), _letter(log, "thing/2")
+    silent = replace(_letter(log, "thing/1"), reason="")
+    with log._store.open_write() as writer:
+        for letter in (blank, other, silent):
+            keep_letter(writer, letter)
+    with log._store.open_write() as writer:
+        blank_letters(writer, {"thing/1"})
+    kept = read_letters(log.writer.small_state, "mailers")
+    assert [letter.reason for letter in kept] == [WITHHELD, "boom", ""]
+    assert [letter.position for letter in kept] == [blank.position, other.position, silent.position]
 
 
 @pytest.fixture

@@ -141,6 +141,52 @@ def test_an_innocent_text_passes(text: Any) -> None:
     assert find_secrets(payload_of(text)) == []
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "true", "false", "none", "null", "required", "optional", "string", "text", "prompt", "stdin", "example",
+        "value", "unset", "empty", "missing", "wrong", "invalid", "expired", "changed", "rotated", "redacted",
+        "hidden", "removed", "yours", "your", "here", "file", "correct", "incorrect", "disabled", "enabled",
+    ],
+)  # fmt: skip
+def test_a_word_of_prose_behind_a_name_is_no_secret(word: str) -> None:
+    for text in (f"password={word}", f"password={word.upper()}!", f"client_secret='{word}'"):
+        assert find_secrets({"a": text}) == []
+        assert find_secrets({"a": text.replace(word, f"x{word}y").replace(word.upper(), f"X{word.upper()}Y")})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "page_token",
+        "next_token",
+        "next_page_token",
+        "continuation-token",
+        "syncToken",
+        "cancel_token",
+        "cancellationToken",
+    ],
+)
+def test_a_token_that_opens_nothing_is_no_secret(name: str) -> None:
+    for text in (f"{name}=0a1b2c3d4e", f'{{"{name}": "0a1b2c3d4e"}}'):
+        assert find_secrets({"a": text}) == []
+        assert find_secrets({"a": text.replace(name, "my_token")})
+
+
+@pytest.mark.parametrize(
+    ("name", "long_enough"),
+    [
+        *((name, "abcd") for name in ("password", "passwd", "passphrase", "pwd")),
+        ("secret", "abcdef"),
+        *((name, "abcdefg1") for name in ("token", "api_key", "apikey", "access_key", "secret_key", "account-key")),
+    ],
+)
+def test_a_value_is_a_secret_from_a_length_on_that_depends_on_its_name(name: str, long_enough: str) -> None:
+    assert find_secrets({"a": f"set my_{name}={long_enough}"})
+    assert find_secrets({"a": f"set my_{name}={long_enough[1:]}"}) == []
+    assert bool(find_secrets({"a": f"my_{name}=abcdefgh"})) is (len(long_enough) < 8)  # the others need a digit
+
+
 def test_texts_about_the_project_raise_no_false_alarm() -> None:
     """Some ten thousand lines of prose and commands, many of them about tokens and secrets."""
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]

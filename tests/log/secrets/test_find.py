@@ -80,6 +80,12 @@ def test_there_are_enough_planted_kinds_to_touch_every_pattern() -> None:
         "CLIENT-SECRET", "api_key", "apikey", "apiKey", "API-KEY", "X-Api-Key", "api key", "access_token",
         "accessToken", "refresh_token", "auth_token", "private_key", "privateKey", "secret_key",
         "secret_access_key", "AWS_SECRET_ACCESS_KEY", "credentials", "db_password", "encryption.key",
+        "user_password", "root_password", "admin_password", "new_password", "old_password", "current_password",
+        "app_secret", "shared_secret", "jwt_secret", "webhook_secret", "signing_secret", "token_secret",
+        "access_token_secret", "bearer_token", "api_token", "id_token", "session_token", "oauth_token", "bot_token",
+        "github_token", "token", "pwd", "db_pwd", "user_pwd", "admin_pwd", "root_pwd", "aws_secret", "aws_secret_key",
+        "signing_key", "ssh_private_key", "master_key", "account_key", "api_secret_key", "service_account_key",
+        "credential", "user_credentials", "aws_credentials",
     ],
 )  # fmt: skip
 def test_a_value_under_a_key_that_names_a_secret_is_found(key: str) -> None:

@@ -77,3 +77,18 @@ def test_every_id_that_is_there_twice_is_found_wherever_it_is(
             position += 1
     assert set(ids.twice()) == expected
     ids.close()
+
+
+def test_no_more_than_a_piece_is_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "PIECE", 8)
+    some, ids = Spill(), UniqueIds()
+    for number in range(1, 101):
+        some.add(number.to_bytes(2, "big"))
+        ids.add(Position(number), [f"{number:026}"])
+        assert len(some._piece) <= 8
+        assert sum(len(run) for _, run in ids._runs) < 8
+    assert list(ids.twice()) == []
+    ids.add(Position(101), [f"{1:026}"])
+    assert list(ids.twice()) == [(101, f"{1:026}")]
+    for made in (some, ids):
+        made.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
 from everlog.log.verify import audit, spill, verify
-from everlog.log.verify.audit import PartVerifier
-from everlog.log.verify.verify import Report
+from everlog.log.verify.audit import PartVerifier, Verifier, missing_between
+from everlog.log.verify.verify import Report, in_ranges, with_those_of
 from everlog.log.write.draft import Draft
 from everlog.stores.contract import Problem, encode_event
 from everlog.testing.builders import Chain
@@ -535,3 +535,84 @@ def test_a_cause_is_told_before_what_follows_from_it() -> None:
         "chain_broken",
         "index_disagrees",
     ]
+
+
+def test_problems_that_are_found_at_the_end_are_listed_at_their_positions() -> None:
+    with closing(Verifier("", [])) as audit_:
+        for position in (5, 2, 9):
+            audit_.report(Problem(Position(position), "chain_broken", ""))
+        audit_.end(START)
+        assert [problem.position for problem in audit_.problems] == [2, 5, 9]
+
+
+# ---- where it is, and what is one problem
+
+
+def lost(*ranges: tuple[int, int]) -> list[Problem]:
+    return [missing_between(Position(first), Position(last)) for first, last in ranges]
+
+
+def test_neighbours_of_which_the_same_is_wrong_are_one_problem() -> None:
+    def at(position: int, reason: str = "", file: str = "") -> Problem:
+        return Problem(Position(position), "payload_changed", reason, file=file)
+
+    told = [
+        at(1),
+        at(2),
+        at(3),
+        at(5),
+        at(6, "b"),
+        at(7, "b", "f"),
+        at(8, "b", "f"),
+        at(0, "b", "f"),
+        at(0, "b", "f"),
+    ]
+    found = [(one.position, one.last, one.reason, one.file) for one in in_ranges(told)]
+    assert found == [
+        (1, 3, "", ""),
+        (5, 5, "", ""),
+        (6, 6, "b", ""),
+        (7, 8, "b", "f"),
+        (0, 0, "b", "f"),
+        (0, 0, "b", "f"),
+    ]
+    assert list(in_ranges(lost((2, 4), (5, 5), (7, 9)))) == lost((2, 5), (7, 9))
+    assert list(in_ranges([])) == []
+
+
+def test_what_a_store_explains_is_not_listed_as_missing_besides() -> None:
+    def explained(first: int, last: int) -> Problem:
+        return Problem(Position(first), "unreadable", "of the store", upto=Position(last))
+
+    class Explaining:
+        def __init__(self, *found: Problem) -> None:
+            self.found = found
+
+        def check(self) -> Sequence[Problem]:
+            return self.found
+
+    def left(missing: tuple[int, int], *found: Problem) -> list[Problem]:
+        store: Any = Explaining(*found)
+        listed = with_those_of(store, lost(missing))
+        assert listed[len(listed) - len(found) :] == [*found]
+        return listed[: len(listed) - len(found)]
+
+    assert left((3, 8)) == lost((3, 8))
+    assert left((3, 8), explained(3, 8)) == []
+    assert left((3, 8), explained(1, 2), explained(9, 9)) == lost((3, 8))
+    assert left((3, 8), explained(1, 3), explained(8, 9)) == lost((4, 7))
+    assert left((3, 8), explained(6, 6), explained(4, 4)) == lost((3, 3), (5, 5), (7, 8))
+    assert left((3, 8), Problem(Position(5), "index_disagrees", "")) == lost((3, 8))
+    assert left((3, 8), Problem(START, "unreadable", "")) == lost((3, 8))
+
+
+def test_positions_with_several_problems_are_counted_once() -> None:
+    told = [
+        Problem(Position(2), "payload_changed", "", upto=Position(5)),
+        Problem(Position(4), "chain_broken", "", upto=Position(6)),
+        Problem(Position(6), "payload_changed", ""),
+        Problem(START, "index_disagrees", ""),
+        *lost((8, 9)),
+    ]
+    report = Report(events=7, purged=0, head=Position(9), digest="", problems=tuple(told), erased=1)
+    assert (report.tampered, report.present) == (7, 1)

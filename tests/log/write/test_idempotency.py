@@ -70,6 +70,19 @@ def test_a_key_names_one_request_in_the_scope_that_is_given_for_it(log: Log) -> 
     assert not log.writer.commit([say(scope="acme/cart")], key="k").replayed
 
 
+def test_an_earlier_outcome_is_that_of_the_logs_own_actor_if_none_is_named(make_log: Callable[..., Log]) -> None:
+    with make_log("memory", actor="user:ada") as log:
+        asked = ("op", "k", {"a": 1})
+        receipt = log.writer.commit([say(actor="")], key="k", operation="op", request={"a": 1})
+        for actor in ("", "user:ada"):
+            found = log.writer.earlier_outcome(*asked, actor=actor)
+            assert found is not None
+            assert (found.records, found.replayed) == (receipt.records, True)
+        assert log.writer.earlier_outcome(*asked, actor="user:bob") is None
+        assert log.writer.record_unchanged("op", "other", {"a": 1}) is None
+        assert log.writer.earlier_outcome("op", "other", {"a": 1}, actor="user:ada") is not None
+
+
 def test_everybody_of_a_batch_belongs_to_the_request(log: Log) -> None:
     log.writer.commit([say(), say(actor="user:bob")], key="k")
     with pytest.raises(KeyReuse):

@@ -16,7 +16,7 @@ from everlog.errors import ReadOnly
 from everlog.files import DiskFiles, Handle, Lock
 from everlog.log.verify.verify import verify
 from everlog.stores.contract import Encoded
-from everlog.stores.jsonl import notes
+from everlog.stores.jsonl import notes, purge
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.small_state import read_notes
@@ -329,3 +329,31 @@ def test_a_folder_that_cannot_be_written_can_be_read(path: Path, index: str) -> 
         pass
     reader.close()
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("index", ["there", "gone"])
+def test_who_may_only_read_sees_nothing_of_a_purge_that_was_not_finished(
+    path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are in the files until somebody who may write finishes it."""
+    store = JsonlStore(path)
+    own(store, stream="note/1")
+    own(store, stream="note/2")
+    monkeypatch.setattr(purge, "carry_out", _killed)
+    with pytest.raises(KeyboardInterrupt), store.open_write() as write:
+        write.purge("note/1", reason="asked to", actor="user:ada")
+    monkeypatch.undo()
+    (path.parent / "copy").mkdir()
+    copy = shutil.copytree(path, path.parent / "copy" / "log")
+    if index == "gone":
+        for file in (copy / "local").glob("index.db*"):
+            file.unlink()
+    reader = JsonlStore(copy, files=ReadOnlyFiles())
+    assert [recorded.event.stream for recorded in reader.read()] == ["note/2"]
+    assert [record.stream for record in reader.purges()] == ["note/1"]
+    reader.close()
+    store.close()
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt

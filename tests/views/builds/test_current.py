@@ -15,7 +15,7 @@ from tests.views.said import from_nothing, say
 from everlog.errors import Busy, ReadOnly, ViewBehind
 from everlog.log.log import Log
 from everlog.views.builds import current, purge
-from everlog.views.builds.build import BUILDS, builds_of
+from everlog.views.builds.build import BUILDS, begin_build, builds_of
 from everlog.views.live import LiveView
 from everlog.views.rebuild.blue_green import activate, rebuild
 from everlog.views.registry import live_view
@@ -280,3 +280,15 @@ def test_an_answer_reads_the_record_of_its_build_once(
         say(other, 2)
         other.view(Total).catch_up()
         assert handle.get("all").state["values"] == [1, 2]
+
+
+def test_a_build_that_was_begun_by_this_code_is_continued_and_one_of_another_version_is_not(log: Log) -> None:
+    class Other(Total):
+        version = 2
+
+    say(log, 1)
+    with log.views.small_state.change() as change:
+        begun, other = (begin_build(change, code(), str(log.verdicts()), 0) for code in (Total, Other))
+    assert begun.number != other.number
+    assert live_view(log, Total).current().build.number == begun.number
+    assert log.view(Total).get("all").state["values"] == [1]

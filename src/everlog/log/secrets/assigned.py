@@ -28,7 +28,7 @@ _WORDS = frozenset(
     (
         *("true", "false", "none", "null", "required", "optional", "string", "text", "prompt", "stdin", "example"),
         *("value", "unset", "empty", "missing", "wrong", "invalid", "expired", "changed", "rotated", "redacted"),
-        *("hidden", "removed", "yours", "your", "here", "file", "env", "correct", "incorrect", "disabled", "enabled"),
+        *("hidden", "removed", "yours", "your", "here", "file", "correct", "incorrect", "disabled", "enabled"),
     )
 )
 # Code, a path, or a name of something: `password=self.password`, `pwd=/home/ada`, `token=get_token()`.
