@@ -122,3 +122,13 @@ def test_a_file_whose_tables_cannot_be_made_is_closed_again(tmp_path: Path, monk
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         opened[0].execute("SELECT 1")
     state.close()
+
+
+def test_of_a_damaged_file_nothing_is_left(tmp_path: Path) -> None:
+    """What SQLite keeps beside it would be put back into the new one."""
+    state = StateFile(tmp_path / "views.db", DiskFiles())
+    for ending in ("", "-wal", "-shm", ".other"):
+        (tmp_path / f"views.db{ending}").write_bytes(b"damaged")
+    state._remove(ValueError("damaged"))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("views.db")] == ["views.db.other"]
+    state.close()
