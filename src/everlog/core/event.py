@@ -98,6 +98,8 @@ class Event(Header, frozen=True, array_like=True, gc=False, eq=False):
         return (self.lamport, self.id)
 
 
+_HEADER_COUNT, _ORIGIN = len(Header.__struct_fields__), Header.__struct_fields__.index("origin")
+
 EVENT_FIELDS = Event.__struct_fields__[:-1]
 """The fields of an event. Its group is none of them."""
 
@@ -155,8 +157,9 @@ for _owner, _name, _getter in (
 
 def values_of(event: Event, fields: tuple[str, ...] = EVENT_FIELDS) -> tuple[Any, ...]:
     """Return the values of `EVENT_FIELDS`, or of the first of them, computed where they are not stored."""
-    if event.group is None:
-        return msgspec.structs.astuple(event)[: len(fields)]
+    stored = msgspec.structs.astuple(event)[: len(fields)]
+    if event.group is None or (len(stored) <= _HEADER_COUNT and stored[_ORIGIN] and None not in stored):
+        return stored  # nothing of the header is left to the group
     return tuple([getattr(event, name) for name in fields])
 
 

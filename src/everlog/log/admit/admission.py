@@ -227,15 +227,14 @@ class _Batch:
         dirty = set(origins)
         while True:
             clock = self._write.clock
-            for origin in sorted(dirty):
-                self._look_for_a_fork(origin)
+            numbers = {origin: self._look_for_a_fork(origin) for origin in sorted(dirty)}
             if self._decided:
                 self._decided, self._changed = False, True
                 if concerned := self._with_new_rights():
                     dirty |= concerned
                     continue  # what is here of them may have forked
             for origin in sorted(dirty):
-                self._advance(origin)
+                self._advance(origin, numbers.pop(origin, None))
             dirty, self._again = self._again, set()
             if self._write.clock > clock:
                 dirty |= self._too_far
@@ -329,14 +328,15 @@ class _Batch:
             yield stub
             end = Link(stub.stub.origin_seq, stub.stub.hash)
 
-    def _advance(self, origin: str) -> None:
+    def _advance(self, origin: str, by_number: dict[int, list[_Candidate]] | None) -> None:
         self._too_far.discard(origin)
         if origin == self._own and not self._left_own_chain(origin):
             return  # only this log adds to its chain
         end, limit, branch = self._write.link(origin), self._limit(origin), branch_of(self._rights, origin)
         if branch is not None and limit is not None and branch.first <= limit.upto:
             end = end_on(self._write, origin, branch)  # another branch may be recorded
-        by_number = self._by_number(origin, branch)
+        if by_number is None or branch is not None:
+            by_number = self._by_number(origin, branch)
         clock, run, ids = self._write.clock, list[Encoded](), self._new_ids
         while limit is None or end.origin_seq < limit.upto:
             found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
@@ -509,17 +509,20 @@ class _Batch:
 
     # ---- forks
 
-    def _look_for_a_fork(self, origin: str) -> None:
-        """Keep the proof of the lowest fork, if the batch has a second event with a number that one has already."""
+    def _look_for_a_fork(self, origin: str) -> dict[int, list[_Candidate]] | None:
+        """Keep the proof of the lowest fork, if the batch has a second event with a number that one has already.
+
+        Return what may be next in the chain, if that was looked at.
+        """
         end = self._write.link(origin).origin_seq
         if _is_stranger(self._rights, origin) and not end:
-            return  # the forks of strangers concern nobody
+            return None  # the forks of strangers concern nobody
         numbers = self._by_number(origin)
         before = self._forks.get(origin)
         twice = [number for number, found in numbers.items() if number <= end or len(found) > 1]
         number = min(twice, default=0)
         if not number or (before is not None and before.origin_seq <= number):
-            return
+            return numbers
         leaves = [
             leaf_of(self._groups.with_proof(encoded).event, encoded.hash)
             for encoded in (self._encoded(origin, candidate) for candidate in numbers[number][:2])
@@ -529,6 +532,7 @@ class _Batch:
             leaves.append(recorded)
         if len(leaves) > 1:
             self._take_fork(fork_of(origin, number, leaves[0], leaves[-1]))
+        return numbers
 
     def _look_for_forks_of(self, stubs: Iterable[Stub]) -> None:
         """Keep the proof of a fork of which one branch was purged, or both."""
