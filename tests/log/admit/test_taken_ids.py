@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.log.admit.test_admission import author_of, kinds, stored
 from tests.support.nodes import close, open_node, signed_nodes, write
-from tests.trust.signing import Author, id_of
+from tests.trust.signing import LOG_ID, Author, id_of
 
 from everlog.core.event import Event
 from everlog.log.admit.admission import Gate
@@ -75,3 +75,22 @@ def test_nobody_takes_an_id_that_this_log_is_going_to_make(tmp_path: Path) -> No
     write(one, "mine")
     assert one.log.verify().ok
     close([one, peer])
+
+
+def test_an_id_that_was_taken_before_its_key_was_known_stays_taken_and_stops_that_chain_alone(tmp_path: Path) -> None:
+    """What docs/decisions/0044 leaves open, where everybody counts: a log that is made anew is right again."""
+    one, other = made = [open_node("sqlite", tmp_path, LOG_ID, name) for name in ("one", "other")]
+    ada, ben = Author(1, LOG_ID), Author(2, LOG_ID)
+    sent = ada.write(3)
+    assert kinds(one.log.admit_each([squatter(sent[1])])) == ["recorded"]
+    other.log.admit_each(sent)
+    other.log.admit_each(ben.write(1))
+    for _ in range(2):
+        assert not one.sync_with(other.answer).equal
+    assert [kinds(one.log.admit_each([each])) for each in sent] == [["known"], ["id_conflict"], ["held out_of_order"]]
+    assert kinds(other.log.admit_each([squatter(sent[1])])) == ["id_conflict"]
+    assert ben.origin in one.heads().origins
+    again = open_node("sqlite", tmp_path, LOG_ID, "again")
+    assert again.sync_with(other.answer).equal
+    assert all(each.log.verify().ok for each in (*made, again))
+    close([*made, again])
