@@ -29,7 +29,7 @@ from everlog.sync.exchange import KEYS, Node
 from everlog.sync.wire import Keys, decode, encode
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing, Travelling
-from everlog.trust.sealing import Sealing, key_id_of
+from everlog.trust.sealing import Sealing, key_id_of, seal
 from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Pinned
 from everlog.views.registry import Views
@@ -164,6 +164,22 @@ def test_a_box_with_something_else_in_it_is_dropped(shops: Shops) -> None:
         other.answer(KEYS, encode(Keys(community_id=other.log_id, box=box)))
     assert other.sync_with(one.answer).equal
     assert emails(other) == [SEALED]
+
+
+def test_what_a_member_seals_stops_no_reader_and_no_forget(shops: Shops) -> None:
+    one, other = shops.open(1), shops.open(2)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(one.answer).equal
+    ((key_id, secret),) = ring(one).keys_of(["c/1"]).values()
+    deep = b"[" * 10_000 + b"]" * 10_000
+    envelope = seal(deep, key=secret, key_id=key_id, event_type="customer.registered", field="email", nonce=bytes(24))
+    hostile = shops.open(3, types=BEFORE)
+    register(hostile.log, "c/1", envelope)
+    other.sync_with(hostile.answer)
+    assert emails(other) == [SEALED, "[sealed]"]
+    assert other.log.view(Emails).get("customer/1").state == {"email": "[sealed]"}
+    forget(other.log, "c/1", owned=Owned())
+    assert emails(other)[0] == "[sealed]"
 
 
 def send_as(shops: Shops, one: Node, other: Node, person: str) -> None:

@@ -50,6 +50,27 @@ def test_an_envelope_opens_only_where_it_was_sealed(changes: dict[str, Any]) -> 
     assert opened(sealed("ada"), **{**given, **changes}) is msgspec.UNSET
 
 
+@pytest.mark.parametrize(
+    "plain",
+    [
+        b"[" * 100_000 + b"]" * 100_000,
+        b"1e999",
+        b"1" * 21,
+        b'"\\ud800"',
+        b"1.0",
+        b'{"a":1,"a":2}',
+        b' "x"',
+        b"",
+        b"\xff",
+    ],
+    ids=["deep", "endless", "long", "half a character", "float", "twice", "space", "empty", "bytes"],
+)
+def test_what_no_log_seals_does_not_open(plain: bytes) -> None:
+    """Every member that has the key can seal it, and nobody could read the event otherwise."""
+    envelope = seal(plain, key=KEY, key_id=KEY_ID, event_type="a.b", field="email", nonce=NONCE)
+    assert opened(envelope, key=KEY, event_type="a.b", field="email") is msgspec.UNSET
+
+
 def test_a_changed_envelope_does_not_open() -> None:
     envelope = sealed("ada")
     other_id = envelope.replace(KEY_ID, "B" * 22)

@@ -26,7 +26,7 @@ import msgspec
 
 from everlog.catalog.personal import KEY_ID_CHARS, SEALED, Personal
 from everlog.core.canonical import canonical, encode_plain
-from everlog.errors import InvalidPayload
+from everlog.errors import InvalidPayload, NotCanonical
 from everlog.trust.ring import KeyRing
 
 NONCE_BYTES = 24
@@ -43,14 +43,23 @@ def seal(value: bytes, *, key: bytes, key_id: str, event_type: str, field: str, 
 
 
 def opened(envelope: str, *, key: bytes, event_type: str, field: str) -> Any:
-    """Return the value of an envelope, or UNSET if it was not sealed with this key for this field."""
+    """Return the value of an envelope, or UNSET if it was not sealed with this key for this field, as a log does it.
+
+    Every member that has the key can seal what no log accepts, such as a list of lists without end.
+    """
     _, decrypt, cannot = _cipher()
     try:
         data = a2b_base64(envelope[_BODY:], strict_mode=True)
         bound = f"{event_type}\n{field}\n{envelope[_KEY_ID]}".encode()
-        return msgspec.json.decode(decrypt(data[NONCE_BYTES:], bound, data[:NONCE_BYTES], key))
-    except (cannot, Error, ValueError, msgspec.DecodeError):
+        plain = decrypt(data[NONCE_BYTES:], bound, data[:NONCE_BYTES], key)
+        value = msgspec.json.decode(plain)
+        return value if _canonical(value) == plain else msgspec.UNSET
+    except (cannot, Error, ValueError, RecursionError, msgspec.DecodeError, NotCanonical):
         return msgspec.UNSET
+
+
+def _canonical(value: Any) -> bytes:
+    return encode_plain(value) if type(value) is str else canonical(value)
 
 
 @cache
@@ -101,7 +110,7 @@ class Sealing:
         for place, ((row, name), subject) in enumerate(subjects.items()):
             key = keys[subject]
             stored[row][name] = seal(
-                encode_plain(value) if type(value := payloads[row][name]) is str else canonical(value),
+                _canonical(payloads[row][name]),
                 key=key.secret,
                 key_id=key.id,
                 event_type=event_type,
