@@ -110,6 +110,31 @@ def export(log: Log, path: Path) -> None:
     path.write_bytes(b"".join(Export(log.stored, Format.EVERLOG).pieces()))
 
 
+@pytest.mark.parametrize("line", [b'{"id":"\xff"}', b'{"x":' + b"[" * 100_000, b"\0"])
+def test_a_file_that_only_begins_like_an_export_stops_nothing(log: Log, tmp_path: Path, line: bytes) -> None:
+    beside = tmp_path / "beside.jsonl"
+    beside.write_bytes(b'{"everlog_export":1}\n' + line + b"\n")
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+    assert (receipt.exports, receipt.searched.found) == ([], [])
+    assert not is_unfinished(log)
+
+
+def test_a_forget_that_cannot_be_finished_stops_no_append(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise OSError("a disk that is not there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, "_carry_out", fails)
+        with open_shop(url) as log, pytest.raises(OSError, match="disk"):
+            forget(log, SUBJECT, owned=owned(Path.cwd()))
+        with open_shop(url) as log:
+            register(log, "c/2", STAYS)
+            assert is_unfinished(log)
+    with open_shop(url) as log:
+        register(log, "c/2", STAYS)
+        assert not is_unfinished(log)
+
+
 def test_the_record_names_keys_and_events_and_never_the_person(log: Log, tmp_path: Path) -> None:
     plain = next(log.stored.read())
     keys = find(log, SUBJECT).keys

@@ -163,8 +163,9 @@ def finish_interrupted(log: Log, owned: Owned) -> None:
     """
     try:
         done = finish(log, owned=owned)
-    except EverlogError as error:
-        _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", error)
+    except Exception as error:  # nobody's append fails because of it
+        why = error if isinstance(error, EverlogError) else f"{type(error).__name__}: {error}"
+        _logger.warning("a forget is not finished: %s; to finish it: everlog forget --finish", why)
         return
     for one in done:
         _logger.warning("a forget that was interrupted is finished now: everlog forget --status")

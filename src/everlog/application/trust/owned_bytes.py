@@ -218,7 +218,7 @@ def _id_in(line: bytes) -> str:
     """Return the id of the event in a line; nothing if there is none, or its payload is not there."""
     try:
         found = msgspec.json.decode(line, type=_Line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return found.id if found.salt else ""
 
