@@ -78,7 +78,7 @@ def test_nobody_takes_an_id_that_this_log_is_going_to_make(tmp_path: Path) -> No
 
 
 def test_an_id_that_was_taken_before_its_key_was_known_stays_taken_and_stops_that_chain_alone(tmp_path: Path) -> None:
-    """What docs/decisions/0044 leaves open, where everybody counts: a log that is made anew is right again."""
+    """What docs/decisions/0044 leaves open, where everybody counts: a new copy is right again."""
     one, other = made = [open_node("sqlite", tmp_path, LOG_ID, name) for name in ("one", "other")]
     ada, ben = Author(1, LOG_ID), Author(2, LOG_ID)
     sent = ada.write(3)
