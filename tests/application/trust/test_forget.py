@@ -110,7 +110,9 @@ def export(log: Log, path: Path) -> None:
     path.write_bytes(b"".join(Export(log.stored, Format.EVERLOG).pieces()))
 
 
-@pytest.mark.parametrize("line", [b'{"id":"\xff"}', b'{"x":' + b"[" * 100_000, b"\0"])
+@pytest.mark.parametrize(
+    "line", [b'{"id":"\xff"}', b'{"x":' + b"[" * 100_000, b"\0"], ids=["bytes", "deep", "no JSON"]
+)
 def test_a_file_that_only_begins_like_an_export_stops_nothing(log: Log, tmp_path: Path, line: bytes) -> None:
     beside = tmp_path / "beside.jsonl"
     beside.write_bytes(b'{"everlog_export":1}\n' + line + b"\n")
