@@ -135,6 +135,18 @@ def test_an_event_of_another_branch_that_waits_does_not_keep_the_named_one_away(
     assert sorted(texts(one.log)) == ["common", *(f"other {number}" for number in range(4))]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_branches_in_one_batch_the_named_one_is_recorded(turned: bool) -> None:
+    world = Forked()
+    log = node(world)
+    outcomes(log, [*world.before, world.name(world.one)])
+    both = [*world.one, *world.other] if turned else [*world.other, *world.one]
+    outcomes(log, both)
+    assert sorted(texts(log)) == ["common", "one 0", "one 1", "one 2"]
+    recorded = [encode_event(one.event).hash for one in log.stored.read()]
+    assert not set(recorded) & {encode_event(event).hash for event in world.other}
+
+
 def test_an_id_that_another_branch_has_taken_ends_the_branch_on_that_node() -> None:
     """A key that gives one id to two events: a node that has one of them cannot record the other."""
     world = Forked()
