@@ -89,9 +89,9 @@ class Effort:
     exhaustive_max: int = 4096
     samples: int = 400
     tears_max: int = 48
+    seed: int = 0
     one_of: int = 1
     """Of so many disks that a power cut can leave, one is taken, by chance."""
-    seed: int = 0
 
 
 def power_cuts(
