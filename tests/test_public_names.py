@@ -114,6 +114,7 @@ def test_a_log_in_memory_needs_neither_a_database_nor_a_loop() -> None:
 
 
 def test_importing_is_quick() -> None:
-    program = "import time; begun = time.perf_counter(); import everlog; print((time.perf_counter() - begun) * 1000)"
+    """In processor time: a delay may have its cause elsewhere on the machine."""
+    program = "import time; begun = time.process_time(); import everlog; print((time.process_time() - begun) * 1000)"
     best_ms = min(float(child(program)) for _ in range(5))
     assert best_ms < IMPORT_MS_MAX

@@ -101,12 +101,12 @@ def _planted(row: Row, times: int, scale: Scale) -> None:
 
 # The longest first: two at a time then end together.
 JOBS = [
-    Job("crash states", "segments", "states", (300, 11_000, 600_000), _states),
-    Job("crash states", "jsonl", "states", (300, 9_500, 450_000), _states),
+    Job("crash states", "segments", "states", (200, 11_000, 600_000), _states),
+    Job("crash states", "jsonl", "states", (200, 9_500, 450_000), _states),
     Job("planted bugs", "all", "bugs", (0, 25, 25), _planted),
     Job("bit flips", "segments", "bit flips", (150, 4_000, 400_000), _flips),
     Job("bit flips", "jsonl", "bit flips", (150, 3_500, 400_000), _flips),
-    Job("bit flips", "sqlite", "bit flips", (300, 3_000, 400_000), _flips),
+    Job("bit flips", "sqlite", "bit flips", (150, 3_000, 400_000), _flips),
     Job("server crashes", "postgres", "kills", (1, 8, 200), _server_crashes),
     *(
         Job("failing calls", store, "system calls", (12, 110, 1_700), _syscalls)

@@ -25,7 +25,7 @@ from everlog.views.fold import fold_all
 from everlog.views.view import digest
 
 REBUILDER = Path(__file__).with_name("rebuilder.py")
-KILLS, KILLS_FULL = 9, 100
+KILLS, KILLS_FULL = 6, 100
 EVENTS = 120
 PHASES = {"step": 60, "switch": 3, "snap": 3}
 """The line after which it is killed, and among how many of them the one is chosen."""

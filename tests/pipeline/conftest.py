@@ -22,9 +22,15 @@ if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
 
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Spark writes and compiles a Java class for each step of a query: on a few rows that takes longer than the query.
-With --full, and in tests that start a Spark of their own, it does so, as for users."""
+ON_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Spark writes and compiles a Java class for each step of a query, plans the rest of it again after each step, and
+divides it into eight tasks: on a few rows that takes longer than the query. With --full, and in tests that start a
+Spark of their own, it does so, as for users."""
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +38,9 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session of the run, on this machine."""
     from everlog.pipeline.session.session import open_session
 
-    conf = {} if pytestconfig.getoption("--full") else INTERPRETED
-    session = open_session(master="local[2]", app="everlog tests", conf=conf)
+    conf = {} if pytestconfig.getoption("--full") else ON_FEW_ROWS
+    # A task that fails is tried once more, as on a cluster.
+    session = open_session(master="local[2,2]", app="everlog tests", conf=conf)
     yield session
     session.stop()
 

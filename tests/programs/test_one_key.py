@@ -53,7 +53,7 @@ def test_every_command_gives_all_who_send_it_at_once_the_same_answer(
 ) -> None:
     if store != "sqlite" and not pytestconfig.getoption("--full"):
         pytest.skip("long form: ./everlog test --full; the short form tells the story to sqlite")
-    with Racers(tmp_path, 4) as racers:
+    with Racers(tmp_path, 4 if pytestconfig.getoption("--full") else 3) as racers:
         assert racers.alone("init", "--store", f"{store}:log").code == 0
         kept: dict[str, str] = {}
         head = 0

@@ -1,6 +1,6 @@
 """Two threads and a process on one log, in any order and at once: every answer is that of a log in memory.
 
-200 sequences on each store, and 2,000 with --full."""
+120 sequences on each store, and 2,000 with --full."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.postgres_schemas import Schemas
 
 from everlog.log.log import Log
 
-SEQUENCES, SEQUENCES_FULL = 200, 2000
+SEQUENCES, SEQUENCES_FULL = 120, 2000
 STEPS, STEPS_FULL = 8, 12
 OPENER = "tests.stores.handle_logs:open_small"
 

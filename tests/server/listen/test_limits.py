@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.server.calling import Calls
@@ -36,7 +37,10 @@ def test_buckets_of_many_tokens_are_forgotten_when_they_are_full() -> None:
     assert not rates.take("busy", 9.0).allowed
 
 
-def test_a_token_beyond_its_rate_is_asked_to_wait_and_others_are_answered(tmp_path: Path) -> None:
+def test_a_token_beyond_its_rate_is_asked_to_wait_and_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlog.server.listen.front.time", SimpleNamespace(monotonic=lambda: 100.0))
     with everlog.open(f"sqlite:{tmp_path}/log.db") as log:
         app = make_app({"log": log}, front=Front(Limits(requests_per_s=1, burst_s=5)))
         ada, eve = Calls.of(app, "ada"), Calls.of(app, "eve")

@@ -133,9 +133,10 @@ class Whole:
                 found[f"swapped with {other}"] = lambda at, other=other: swap(at, _beside(at, file, other))  # type: ignore[misc]
         if many:
             return found
-        always = ("deleted", "older", "swapped", "cut at 0")
-        rare = [name for name in found if not name.startswith(always)]
-        chosen = set(random.Random(str(file)).sample(rare, min(4, len(rare))))
+        always, chance = ("deleted", "older", "cut at 0"), random.Random(str(file))
+        swaps = [name for name in found if name.startswith("swapped")]
+        rare = [name for name in found if not name.startswith((*always, "swapped"))]
+        chosen = {*chance.sample(rare, min(4, len(rare))), *chance.sample(swaps, min(2, len(swaps)))}
         return {name: damage for name, damage in found.items() if name in chosen or name.startswith(always)}
 
     def frame_ends(self, file: Path) -> tuple[int, ...]:
