@@ -16,6 +16,8 @@
     │   └── InvalidSignature                invalid_signature
     ├── SchemaBroken                    3   schema_broken
     ├── BadFile                         3   bad_file
+    ├── SqlRefused                      3   sql_refused
+    ├── CheckFailed                     3   check_failed
     ├── RejectedMessage                 3   rejected_message
     ├── NotFound                        4   not_found
     │   ├── NoLogHere                       no_log
@@ -286,6 +288,27 @@ class BadFile(EverlogError):
     """
 
     code = "bad_file"
+    exit_code = 3
+
+
+class SqlRefused(EverlogError):
+    """A query, or the file of a table in SQL, cannot be used: it names what is not there, or is not one SELECT.
+
+    What to do: correct the line that the message names. Nothing was computed or changed.
+    """
+
+    code = "sql_refused"
+    exit_code = 3
+
+
+class CheckFailed(EverlogError):
+    """The rows of a table in SQL break its `grain`, or a `check` of it found rows. The table keeps its last good
+    version, and so do the tables that read it; all others were brought up to date.
+
+    What to do: see the rows that the message names; correct the SQL, or the data, and run again.
+    """
+
+    code = "check_failed"
     exit_code = 3
 
 

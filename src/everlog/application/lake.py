@@ -17,6 +17,7 @@ from everlog.store_urls import shown_url, store_path
 
 if TYPE_CHECKING:
     from everlog.pipeline.lake.lake import Lake
+    from everlog.pipeline.sql.definition import Definition
 
 
 _URL = re.compile(r"([A-Za-z][\w+.-]*)://(.*)")
@@ -75,6 +76,14 @@ def with_settings(lake: Lake, location: Location) -> Lake:
     """Set the size that files should have; return the lake."""
     lake.file_bytes = location.settings().settings.lake_file_mb * 1024 * 1024
     return lake
+
+
+def defined_tables(location: Location) -> dict[str, Definition]:
+    """Return the tables in SQL: ours, and those in the folder `tables` beside the settings."""
+    from everlog.pipeline.sql.definition import FOLDER, read_definitions
+
+    folder = None if location.url else location.folder() / FOLDER
+    return read_definitions(folder, {})
 
 
 def stale_lake(location: Location) -> str:

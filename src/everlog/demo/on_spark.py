@@ -71,7 +71,7 @@ class SparkStages:
         remove_tree(DiskFiles(), self._folder / "lake")  # of a demo before this one
         lake = self._lake = Lake.open(self._folder / "lake", log_id=self.log.identity.log_id, create=True)
         views = [view() for view in every_view()]
-        gold = gold_of(lake, views, self.log.catalog, more=answers_of(self.log))
+        gold = gold_of(lake, views, self.log.catalog, more=answers_of(self.log, lake))
         outcome = run(SparkEngine(self._spark), self.log, self._url, lake, gold=gold)
         there = sum(1 for _ in self.log.read())
         if outcome.events != there or outcome.set_aside:

@@ -35,6 +35,7 @@ from everlog.pipeline.lake.lake import GOLD, LETTERS, Lake
 from everlog.pipeline.lake.table import Table
 from everlog.pipeline.session.failures import own_errors
 from everlog.pipeline.session.progress import OnStep, Step, ignore
+from everlog.pipeline.sql.tables import require_made
 from everlog.pipeline.tables import bronze, silver
 from everlog.pipeline.tables.gold import AS_IT_WAS, LEFT, Done, drop_answers
 
@@ -200,6 +201,7 @@ def _run(engine: Engine, log: Log, url: str, lake: Lake, gold: Gold | None, on_s
             "scanned_files": scrubbed.scanned,
             "scanned_bytes": scrubbed.scanned_bytes,
         }
+        require_made(done.get("views") or ())
     except NeedsSpark as found:
         done["left"] = found.why
     return RunOutcome(**done)

@@ -48,7 +48,7 @@ class Twins(World):
         self.here = Lake.open(place / "here", log_id=self.log.identity.log_id, create=True)
 
     def gold(self, lake: Lake) -> Gold:
-        more = answers_of(self.log) if self.answers else []
+        more = answers_of(self.log, lake) if self.answers else []
         return gold_of(lake, [view() for view in self.views], self.log.catalog, more=more)
 
     def on_spark(self, lake: Lake | None = None) -> RunOutcome:

@@ -90,7 +90,7 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> W
 
 
 def ran(world: World) -> None:
-    world.run(gold=gold_of(world.lake, [], world.log.catalog, more=answers_of(world.log)))
+    world.run(gold=gold_of(world.lake, [], world.log.catalog, more=answers_of(world.log, world.lake)))
 
 
 def rows(world: World, name: str) -> list[dict[str, Any]]:

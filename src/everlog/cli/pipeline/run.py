@@ -47,7 +47,7 @@ def run_command(
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
-    from everlog.application.lake import lake_path, with_settings
+    from everlog.application.lake import defined_tables, lake_path, with_settings
     from everlog.pipeline.engines.choose import LOCAL_EVENTS_MAX, choose
     from everlog.pipeline.lake.bucket import url_of
     from everlog.pipeline.run import require_types, run_chosen
@@ -64,7 +64,9 @@ def run_command(
         log,
         log_url(session),
         found,
-        gold=gold_of(found, log.views.known(), log.catalog, more=answers_of(log)),
+        gold=gold_of(
+            found, log.views.known(), log.catalog, more=answers_of(log, found, defined_tables(session.location))
+        ),
         rebuild=rebuild,
         start_spark=partial(start_spark, session, found, master, conf),
     )

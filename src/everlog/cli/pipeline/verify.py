@@ -43,7 +43,7 @@ def verify_command(
     """
     import msgspec
 
-    from everlog.application.lake import open_lake
+    from everlog.application.lake import defined_tables, open_lake
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
@@ -60,7 +60,9 @@ def verify_command(
     require_types(log)
     found = open_lake(session.location, lake, log_id=log.identity.log_id)
     views = [ViewTable(view, log.catalog.without_keys()) for view in log.views.known()]
-    gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
+    gold = gold_of(
+        found, log.views.known(), log.catalog, more=answers_of(log, found, defined_tables(session.location))
+    )
 
     def work(engine: Engine) -> tuple[Proof, str]:
         with found.writing():

@@ -17,28 +17,25 @@ from everlog.catalog.catalog import Catalog
 from everlog.catalog.seen import Shape
 from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
+from everlog.pipeline.engines.needs import NeedsSpark as NeedsSpark
 from everlog.pipeline.lake.data_file import DataFile
 from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
 from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.lake.table import Table
+from everlog.pipeline.sql.query import Query
 from everlog.pipeline.tables.readings import NO_SHAPES, Readings
 from everlog.views.dead_letters import ViewLetter
 from everlog.views.view import View
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
     from everlog.pipeline.tables.questions import Question
 
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class NeedsSpark(Exception):
-    """This engine cannot do it. `why` is shown to the user before Spark is started."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 class FoldedFiles(NamedTuple):
@@ -118,6 +115,14 @@ class Engine(Protocol):
 
     def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
         """Compute the answer to a question from all events, and write it."""
+        ...
+
+    def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:
+        """Compute a query, and write its rows as files of a table; return them with the schema of the rows."""
+        ...
+
+    def look(self, lake: Lake, query: Query) -> pa.Table:
+        """Compute a query that has few rows, and return them."""
         ...
 
     # ---- comparison with the log

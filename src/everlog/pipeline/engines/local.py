@@ -8,7 +8,7 @@ purged events, unite files, answer a question in Spark SQL, take events that are
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,16 +27,21 @@ from everlog.pipeline.fold.view_columns import STORED, laid_out
 from everlog.pipeline.lake import arrow_files
 from everlog.pipeline.lake.data_file import DataFile, opened
 from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
-from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.lake.lake import EVENTS, Lake
 from everlog.pipeline.lake.table import Table
 from everlog.pipeline.source import ranges
 from everlog.pipeline.source.rows import ARROW_SCHEMA
+from everlog.pipeline.sql import duck
+from everlog.pipeline.sql.query import Input, Query
 from everlog.pipeline.tables.questions import Question
 from everlog.pipeline.tables.readings import NO_SHAPES, Readings, ranked, shapes_task
 from everlog.pipeline.tables.tally import Tally
 from everlog.pipeline.tables.typed import NEEDED, QUARANTINE_SCHEMA, Typist, type_all
 from everlog.views.dead_letters import ViewLetter
 from everlog.views.view import Order, View
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 BYTES_MAX = 64 * 1024 * 1024
 """The memory that the events of a lake may take."""
@@ -163,6 +168,22 @@ class LocalEngine:
         else:
             rows = question.schema.empty_table()
         return arrow_files.write(lake.table(question.table), rows, cursor=cursor)
+
+    def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:
+        rows = self.look(lake, query)
+        return arrow_files.write(into, rows, cursor=cursor), arrow_files.spark_schema(rows.schema)
+
+    def look(self, lake: Lake, query: Query) -> pa.Table:
+        plan = duck.Plan(query.statement, {name: given.schema for name, given in query.inputs.items()})
+        return plan.run(
+            {name: self._columns(lake, query.inputs[name], names) for name, names in plan.columns.items()}
+        )
+
+    def _columns(self, lake: Lake, given: Input, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of what a query reads."""
+        if given.table.name == EVENTS and given.files:
+            return self._rows(lake, after=given.after, upto=max(file.last for file in given.files)).select(columns)
+        return duck.read(given, columns, bytes_max=self._bytes_max)
 
     # ---- comparison with the log
 

@@ -40,6 +40,8 @@ from everlog.pipeline.lake.table import Table
 from everlog.pipeline.session.failures import carried, own_errors
 from everlog.pipeline.session.session import share_environment
 from everlog.pipeline.source.source import events
+from everlog.pipeline.sql.on_spark import selected
+from everlog.pipeline.sql.query import Query
 from everlog.pipeline.tables.questions import LakeTables, Question
 from everlog.pipeline.tables.readings import NO_SHAPES, SHAPES, Readings, ranked, shapes_task
 from everlog.pipeline.tables.tally import Tally
@@ -51,6 +53,7 @@ from everlog.views.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _sources = msgspec.json.Decoder(list[str]).decode
 
@@ -144,6 +147,14 @@ class SparkEngine:
         tally = question.answer
         rows: DataFrame = tally.on_spark(tables.events) if isinstance(tally, Tally) else tally(tables)
         return lake.table(question.table).write(rows.select(*question.schema.names).coalesce(1), cursor=cursor)
+
+    def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:
+        with selected(self.spark, query) as rows:
+            return into.write(rows, cursor=cursor), rows.schema
+
+    def look(self, lake: Lake, query: Query) -> pa.Table:
+        with selected(self.spark, query) as rows:
+            return rows.toArrow()
 
     # ---- comparison with the log
 

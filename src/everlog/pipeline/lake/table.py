@@ -88,9 +88,16 @@ class Table:
 
     def cursor(self, epoch: str) -> Cursor | None:
         """Return how far this table has the log of an epoch; None if it has nothing of that epoch."""
+        return self._cursor(self._delta(), epoch) if self.exists() else None
+
+    def state(self, epoch: str, marks: Sequence[str]) -> tuple[Cursor | None, dict[str, int | None]]:
+        """Return the cursor and some marks of one and the same version."""
         if not self.exists():
-            return None
+            return None, dict.fromkeys(marks)
         delta = self._delta()
+        return self._cursor(delta, epoch), {name: delta.transaction_version(f"everlog:{name}") for name in marks}
+
+    def _cursor(self, delta: DeltaTable, epoch: str) -> Cursor | None:
         position = delta.transaction_version(self._app(epoch))
         if position is None:
             return None
@@ -150,25 +157,32 @@ class Table:
         return sum(file.rows for file in self.files())
 
     def read(
-        self, spark: SparkSession, *, version: int | None = None, files: Sequence[DataFile] | None = None
+        self,
+        spark: SparkSession,
+        *,
+        version: int | None = None,
+        files: Sequence[DataFile] | None = None,
+        schema: StructType | None = None,
     ) -> DataFrame:
-        """Return a version as a DataFrame, or only some of its files. Later commits do not change it."""
-        schema = self.schema(version=version)
+        """Return a version as a DataFrame, or only some files, of this schema. Later commits do not change it."""
+        schema = schema or self.schema(version=version)
         found = self.files(version=version) if files is None else files
         if not found:
             return spark.createDataFrame([], schema)
         if is_remote(self.path):
-            return self.read_with_paths(spark, found).select(*schema.names)
+            return self.read_with_paths(spark, found, schema).select(*schema.names)
         self.prove(found)
         return spark.read.schema(schema).parquet(*(_as_glob(self.path / file.path) for file in found))
 
-    def read_with_paths(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
+    def read_with_paths(
+        self, spark: SparkSession, files: Sequence[DataFile], schema: StructType | None = None
+    ) -> DataFrame:
         """Return the rows of some files with the column `file_path`; `path_of` gives the file's path of its value."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         if not is_remote(self.path):
             return self.read(spark, files=files).select("*", "_metadata.file_path")
-        schema = StructType([*self.schema(), StructField("file_path", StringType())])
+        schema = StructType([*(schema or self.schema()), StructField("file_path", StringType())])
         numbers = spark.range(0, len(files), 1, numPartitions=max(len(files), 1))
         task = partial(read_objects, str(self.path), self.name, [file.path for file in files])
         return numbers.mapInArrow(task, schema)

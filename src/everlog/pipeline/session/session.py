@@ -95,9 +95,11 @@ def require_master(master: str) -> None:
 def require_libraries() -> None:
     try:
         import deltalake  # noqa: F401
+        import duckdb  # noqa: F401
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
+        import sqlglot  # noqa: F401
     except ImportError as error:
         raise Unavailable(
             "the pipeline needs Spark",

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from everlog.core.query import Cursor
 from everlog.log.log import Log
 from everlog.pipeline.engines.engine import Engine
 from everlog.pipeline.lake.arrow_files import spark_schema
 from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.sql.definition import Definition
+from everlog.pipeline.sql.tables import tables_in_sql
 from everlog.pipeline.tables.gold import AS_IT_WAS, REBUILT, ComputedWhole, Derived, Done
 from everlog.pipeline.tables.log_facts import LogFacts
 from everlog.pipeline.tables.questions import QUESTIONS, Question
 
+NO_DEFINITIONS: Mapping[str, Definition] = MappingProxyType({})
 
-def answers_of(log: Log) -> list[Derived]:
-    """Return every answer, for `gold_of(…, more=…)`."""
-    return [*map(AnswerTable, QUESTIONS), LogFacts(log)]
+
+def answers_of(log: Log, lake: Lake, definitions: Mapping[str, Definition] = NO_DEFINITIONS) -> list[Derived]:
+    """Return every answer, for `gold_of(…, more=…)`: ours, those of the log itself, and those in SQL."""
+    questions = [question for question in QUESTIONS if question.name not in definitions]
+    names = [question.name for question in questions]
+    return [*map(AnswerTable, questions), LogFacts(log), *tables_in_sql(log, lake, definitions, names)]
 
 
 class AnswerTable(ComputedWhole):

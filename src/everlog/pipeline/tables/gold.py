@@ -11,7 +11,7 @@ the cursor of the run, in one commit. What a purge removes from the events is re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 
 AS_IT_WAS, CAUGHT_UP, REBUILT = "as it was", "caught up", "made anew"
 LEFT = "left to Spark"
+KEPT = "kept as it was: its rows were wrong"
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did with one table."""
 
     table: str
-    what: str  # one of the four above
+    what: str  # one of the five above
     rows: int = 0
     position: int = 0
     letters: int = 0  # events that could not be applied, in this run
     stopped_at: int = 0  # the table goes no further than the event before this one
+    problem: str = ""  # why it was kept
+    violating: tuple[dict[str, Any], ...] = ()  # some of the rows that it must not have
 
 
 class Derived(Protocol):
