@@ -28,9 +28,10 @@ NUMBERS = (0.0, 0.285, 1.005, 2.675, -0.285, -1.5, 1e-7, 36.125, 1e15 + 0.3, 1e3
 TEXTS = ("", "a", "a/b/c", "/", "ü☃𝄞", "control.deploy.x", "control", "%", "a_b", "Z", None)
 
 ALIKE = (
-    "SELECT to_date(t) AS Day, count(*) AS n, sum(n) AS s, count(DISTINCT a) AS d, min(a) AS lo, max(t) AS hi"
-    " FROM events GROUP BY to_date(t)",
-    "SELECT k, round(x, 2) AS r2, round(x, 4) AS r4, round(x, 0) AS r0, abs(x) AS ab, -x AS neg, -n AS nn FROM events",
+    "SELECT to_date(t) AS Day, count(*) AS n, sum(n) AS s, count(DISTINCT a) AS d, min(a) AS lo,"
+    " max(t) AS hi FROM events GROUP BY to_date(t)",
+    "SELECT k, round(x, 2) AS r2, round(x, 4) AS r4, round(x, 0) AS r0, abs(x) AS ab, -x AS neg, -n AS nn"
+    " FROM events",
     "SELECT k, n + 1 AS a, n - b AS s, n * b AS m, n / 3 AS d, b / NULLIF(n, 0) AS q, (x * 2e0) / 7D AS f FROM events",
     "SELECT k, a = 'a' AS eq, a <> 'a' AS ne, a <=> c AS nse, n > b AS gt, n >= 1 AS ge, b < 2 AS lt, x <= 0e0 AS le"
     " FROM events",
@@ -48,7 +49,8 @@ ALIKE = (
     "SELECT k, startswith(a, 'a') AS st, endswith(a, 'c') AS en, instr(a, '/') AS ii, length(a) AS ln,"
     " concat(a, '-', c) AS ct, a || c AS dp, split_part(a, '/', 1) AS s1, split_part(a, '/', -1) AS s9,"
     " substring_index(a, '/', 1) AS i1, substring_index(a, '.', -1) AS i9, octet_length(a) AS ol FROM events",
-    "SELECT k, to_date(t) AS d, date_trunc('week', t) AS w, date_trunc('MONTH', t) AS m, date_trunc('hour', t) AS h,"
+    "SELECT k, to_date(t) AS d, date_trunc('week', t) AS w, date_trunc('MONTH', t) AS m,"
+    " date_trunc('hour', t) AS h,"
     " year(t) AS y, month(t) AS mo, quarter(t) AS q, unix_micros(t) AS us, datediff(t, TIMESTAMP '2026-01-01 00:00:00')"
     " AS dd, CAST(t AS DATE) AS c, t > TIMESTAMP '2026-01-01 12:00:00.5' AS late, date(t) AS dt FROM events",
     "SELECT k, CAST(n AS BIGINT) AS b, CAST(n AS DOUBLE) AS d, CAST(b AS STRING) AS s, TRUE AS tr, 1 AS one,"
@@ -61,7 +63,8 @@ ALIKE = (
     "SELECT DISTINCT a, p FROM events WHERE a >= c OR p ORDER BY a, p",
     "SELECT a.k, b.k AS other FROM events a LEFT JOIN events b ON a.a = b.c AND b.n > 1",
     "SELECT k, n FROM events WHERE n > 2 UNION ALL SELECT k, b FROM events EXCEPT SELECT k, 1 FROM events",
-    "SELECT q.a, q.total FROM (SELECT a, sum(b) AS total FROM events GROUP BY a HAVING sum(b) > 3) AS q WHERE q.total < 99",
+    "SELECT q.a, q.total FROM (SELECT a, sum(b) AS total FROM events GROUP BY a HAVING sum(b) > 3) AS q"
+    " WHERE q.total < 99",
     "SELECT a, n FROM events ORDER BY k LIMIT 3",
 )  # fmt: skip
 LEFT = (
