@@ -50,6 +50,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     archive_after_days: Annotated[int, msgspec.Meta(ge=0)] = 7
     lake: str = ""
     lake_file_mb: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 512
+    flow_planned: str = "WPCreated"
+    flow_moved: str = "WPStatusChanged"
+    flow_lane: str = "new_status"
+    lanes_planned: str = "planned"
+    lanes_doing: str = "doing"
+    lanes_review: str = "for_review"
+    lanes_done: str = "done"
+    deploys: str = "control.deploy"
+    talk: str = "chat, market"
     snapshots: str = ""
     snapshot_hours: Annotated[int, msgspec.Meta(ge=0)] = 6
     snapshot_events: Annotated[int, msgspec.Meta(ge=0)] = 10_000
@@ -89,6 +98,15 @@ DOCS = {
     "archive_after_days": "everlog segments archive compresses segments older than this, in days",
     "lake": "where the lake of everlog pipeline is: a folder, or s3://BUCKET/FOLDER; empty means beside the log",
     "lake_file_mb": "small files of the lake are united to files of about this size in MiB",
+    "flow_planned": "the event type that plans a work package, for the table flow",
+    "flow_moved": "the event type that moves it to another lane",
+    "flow_lane": "the column of flow_moved that has the new lane",
+    "lanes_planned": "the lanes in which nobody works on it yet, separated by commas",
+    "lanes_doing": "the lanes in which somebody does",
+    "lanes_review": "the lanes in which it waits for a review",
+    "lanes_done": "the lanes in which it is finished",
+    "deploys": "what the event types of deploys begin with, before .requested, .started, .succeeded and so on",
+    "talk": "the first words of the event types that the table talk counts, separated by commas",
     "snapshots": "the folder of the snapshots of views; empty means beside the log",
     "snapshot_hours": "a background view gets a snapshot after this many hours; 0 means never",
     "snapshot_events": "a background view gets a snapshot after this many events; 0 means never",
@@ -130,7 +148,10 @@ SECTIONS = {
     ),
     "segments": ("segment_mb_max", "segment_hours_max", "archive_after_days"),
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
-    "pipeline": ("lake", "lake_file_mb"),
+    "pipeline": (
+        *("lake", "lake_file_mb", "flow_planned", "flow_moved", "flow_lane"),
+        *("lanes_planned", "lanes_doing", "lanes_review", "lanes_done", "deploys", "talk"),
+    ),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
     "sync": ("emergency", "follow_purges", "follow_forgets", "snapshot_quorum"),
     "server": (

@@ -83,7 +83,7 @@ def defined_tables(location: Location) -> dict[str, Definition]:
     from everlog.pipeline.sql.definition import FOLDER, read_definitions
 
     folder = None if location.url else location.folder() / FOLDER
-    return read_definitions(folder, {})
+    return read_definitions(folder, location.settings().settings)
 
 
 def stale_lake(location: Location) -> str:

@@ -20,6 +20,7 @@ _SALT = bytes(range(16))
 def event(
     type: str = "note.added",
     *,
+    version: int = 1,
     stream: str = "note/1",
     payload: Mapping[str, Any] | None = None,
     id: str = "",
@@ -39,7 +40,7 @@ def event(
     return Event(
         id=EventId(id) if id else _ids.take(1)[0],
         type=type,
-        version=1,
+        version=version,
         stream=stream,
         lamport=lamport,
         origin=origin,

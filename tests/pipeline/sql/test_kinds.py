@@ -32,7 +32,8 @@ ALIKE = (
     " max(t) AS hi FROM events GROUP BY to_date(t)",
     "SELECT k, round(x, 2) AS r2, round(x, 4) AS r4, round(x, 0) AS r0, abs(x) AS ab, -x AS neg, -n AS nn"
     " FROM events",
-    "SELECT k, n + 1 AS a, n - b AS s, n * b AS m, n / 3 AS d, b / NULLIF(n, 0) AS q, (x * 2e0) / 7D AS f FROM events",
+    "SELECT k, n + 1 AS a, n - b AS s, n * b AS m, n / 3 AS d, b / NULLIF(n, 0) AS q, (x * 2e0) / 7D AS f"
+    " FROM events",
     "SELECT k, a = 'a' AS eq, a <> 'a' AS ne, a <=> c AS nse, n > b AS gt, n >= 1 AS ge, b < 2 AS lt, x <= 0e0 AS le"
     " FROM events",
     "SELECT k FROM events WHERE (a IS NULL OR NOT a LIKE 'control.%') AND n BETWEEN 0 AND 4 AND p IS NOT TRUE"
@@ -51,7 +52,8 @@ ALIKE = (
     " substring_index(a, '/', 1) AS i1, substring_index(a, '.', -1) AS i9, octet_length(a) AS ol FROM events",
     "SELECT k, to_date(t) AS d, date_trunc('week', t) AS w, date_trunc('MONTH', t) AS m,"
     " date_trunc('hour', t) AS h,"
-    " year(t) AS y, month(t) AS mo, quarter(t) AS q, unix_micros(t) AS us, datediff(t, TIMESTAMP '2026-01-01 00:00:00')"
+    " year(t) AS y, month(t) AS mo, quarter(t) AS q, unix_micros(t) AS us,"
+    " datediff(t, TIMESTAMP '2026-01-01 00:00:00')"
     " AS dd, CAST(t AS DATE) AS c, t > TIMESTAMP '2026-01-01 12:00:00.5' AS late, date(t) AS dt FROM events",
     "SELECT k, CAST(n AS BIGINT) AS b, CAST(n AS DOUBLE) AS d, CAST(b AS STRING) AS s, TRUE AS tr, 1 AS one,"
     " 5000000000 AS big, 'x\\'y' AS tx, DATE '2026-01-01' AS da FROM events",

@@ -21,6 +21,7 @@ from everlog.pipeline.run import RunOutcome, run
 from everlog.pipeline.sql.definition import read_definitions
 from everlog.pipeline.tables.answers import answers_of
 from everlog.pipeline.tables.gold import AS_IT_WAS, CAUGHT_UP, REBUILT, gold_of
+from everlog.settings import Settings
 from everlog.testing.builders import event
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Shop:
         self.log.append("note.added", stream=stream, payload={"text": text}, occurred_at=at)
 
     def run(self, engine: Engine | None = None) -> RunOutcome:
-        more = answers_of(self.log, self.lake, read_definitions(self.tables, {}))
+        more = answers_of(self.log, self.lake, read_definitions(self.tables))
         gold = gold_of(self.lake, self.log.views.known(), self.log.catalog, more=more)
         return run(engine or LocalEngine(), self.log, self.url, self.lake, gold=gold)
 
@@ -258,7 +259,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "-- by: day\nSELECT max(to_date(occurred_at)) AS day FROM events": ("by: day is not possible", ""),
     "-- check: DELETE FROM it\nSELECT actor FROM events": ("line 1: only a SELECT is allowed", ""),
     "SELECT actr FROM events": ("there is no column actr", "did you mean actor?"),
-    "SELECT '{lane}' AS a FROM events": ("there is no setting lane", ""),
+    "SELECT {flow_lan} AS a FROM events": ("there is no setting flow_lan", "did you mean flow_lane?"),
 }
 
 
@@ -287,13 +288,13 @@ def test_tables_that_read_each_other_in_a_circle_are_named(shop: Shop) -> None:
 def test_a_name_that_a_table_cannot_have_is_refused(shop: Shop, name: str) -> None:
     shop.define(name, "SELECT 1 AS a FROM events")
     with pytest.raises(SqlRefused, match="a table cannot be called"):
-        read_definitions(shop.tables, {})
+        read_definitions(shop.tables)
 
 
 def test_settings_are_texts_and_between_backticks_names(shop: Shop) -> None:
-    shop.define("it", "SELECT `{column}` AS a FROM events WHERE actor IN ({people})")
-    made = read_definitions(shop.tables, {"column": "stream", "people": "user:ada, user:bob"})["it"]
+    shop.define("it", "SELECT `{flow_lane}` AS a FROM events WHERE actor IN ({talk})")
+    made = read_definitions(shop.tables, Settings(flow_lane="stream", talk="user:ada, user:bob"))["it"]
     assert made.statement.text == "SELECT `stream` AS a FROM events WHERE actor IN ('user:ada', 'user:bob')"
     for people in ("x'y", "x`y", "x\\y"):
         with pytest.raises(SqlRefused, match="a character that is not allowed"):
-            read_definitions(shop.tables, {"column": "stream", "people": people})
+            read_definitions(shop.tables, Settings(talk=people))

@@ -3,9 +3,9 @@
     LocalEngine    this process, with Arrow: starts at once, for logs of few events
     SparkEngine    Spark: any number of events, several cores or machines; takes seconds to start
 
-The run, the typed tables, the views and the questions are written once, over this interface. Both engines give the
-same rows. What an engine cannot do it refuses with `NeedsSpark`, and a run on Spark continues from there: every table
-records how far it is.
+The run and the tables of every kind are written once, over this interface. Both engines give the same rows. What an
+engine cannot do it refuses with `NeedsSpark`, and a run on Spark continues from there: every table records how far it
+is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from everlog.views.view import View
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from everlog.pipeline.tables.questions import Question
 
 
 T = TypeVar("T")
@@ -111,10 +109,6 @@ class Engine(Protocol):
         `stopped_by` is the letter of the event after the cursor, if that is why the view goes no further. With
         `keys`, at least these are folded, from the beginning.
         """
-        ...
-
-    def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
-        """Compute the answer to a question from all events, and write it."""
         ...
 
     def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:

@@ -1,7 +1,7 @@
 """The local engine: this process, with Arrow. It starts at once, and takes logs whose events fit into memory.
 
 It always folds all events: with so few, that is faster than continuing from stored rows. What it cannot do (erase
-purged events, unite files, answer a question in Spark SQL, take events that are too large) it refuses with
+purged events, unite files, compute SQL that DuckDB reads otherwise, take events that are too large) it refuses with
 `NeedsSpark`.
 """
 
@@ -33,9 +33,7 @@ from everlog.pipeline.source import ranges
 from everlog.pipeline.source.rows import ARROW_SCHEMA
 from everlog.pipeline.sql import duck
 from everlog.pipeline.sql.query import Input, Query
-from everlog.pipeline.tables.questions import Question
 from everlog.pipeline.tables.readings import NO_SHAPES, Readings, ranked, shapes_task
-from everlog.pipeline.tables.tally import Tally
 from everlog.pipeline.tables.typed import NEEDED, QUARANTINE_SCHEMA, Typist, type_all
 from everlog.views.dead_letters import ViewLetter
 from everlog.views.view import Order, View
@@ -158,16 +156,6 @@ class LocalEngine:
         put = arrow_files.write(box, letter_rows(letters), cursor=upto) if letters or box.rows() else None
         rows = laid_out(view, _of(folded, ROW).select(STORED))
         return FoldedFiles(arrow_files.write(lake.gold(view.name), rows, cursor=upto), put, new)
-
-    def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
-        events = self._rows(lake, upto=cursor.position)
-        if isinstance(question.answer, Tally):
-            rows = question.answer.in_process(events, question.schema)
-        elif any(name.startswith(question.about) for name in pc.unique(events.column("type")).to_pylist()):
-            raise NeedsSpark(f"{question.table} is computed by Spark SQL")
-        else:
-            rows = question.schema.empty_table()
-        return arrow_files.write(lake.table(question.table), rows, cursor=cursor)
 
     def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:
         rows = self.look(lake, query)

@@ -42,9 +42,7 @@ from everlog.pipeline.session.session import share_environment
 from everlog.pipeline.source.source import events
 from everlog.pipeline.sql.on_spark import selected
 from everlog.pipeline.sql.query import Query
-from everlog.pipeline.tables.questions import LakeTables, Question
 from everlog.pipeline.tables.readings import NO_SHAPES, SHAPES, Readings, ranked, shapes_task
-from everlog.pipeline.tables.tally import Tally
 from everlog.pipeline.tables.typed import NEEDED, typing_task
 from everlog.views.builds.rows import kept_of
 from everlog.views.dead_letters import ViewLetter
@@ -52,7 +50,7 @@ from everlog.views.rebuild.elsewhere import Derive, Part
 from everlog.views.view import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 _sources = msgspec.json.Decoder(list[str]).decode
@@ -141,12 +139,6 @@ class SparkEngine:
             if keys is not None:
                 return fold_some(self.spark, lake, view, catalog, keys, upto=upto)
             return fold_table(self.spark, lake, view, catalog, held=held, upto=upto, stopped_by=stopped_by)
-
-    def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
-        tables = LakeTables(self.spark, lake)
-        tally = question.answer
-        rows: DataFrame = tally.on_spark(tables.events) if isinstance(tally, Tally) else tally(tables)
-        return lake.table(question.table).write(rows.select(*question.schema.names).coalesce(1), cursor=cursor)
 
     def select(self, lake: Lake, query: Query, into: Table, *, cursor: Cursor) -> tuple[list[DataFile], StructType]:
         with selected(self.spark, query) as rows:

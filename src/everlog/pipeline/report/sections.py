@@ -13,11 +13,11 @@ import msgspec
 
 from everlog.pipeline.lake.data_file import opened
 from everlog.pipeline.lake.lake import ANSWERS, Lake
-from everlog.pipeline.tables.questions import LANES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+LANES = ("planned", "doing", "for_review")
 _SHOWN_MAX = 15
 _OUTCOMES = {"succeeded": "#4c9a6a", "failed": "#c0504d", "rolled_back": "#d9822b"}
 _COLOURS = ("#2f6f8f", "#d9822b", "#4c9a6a", "#a4558f", "#8a7b52", "#c0504d", "#5c6bc0", "#9aa5b1")

@@ -28,6 +28,7 @@ from everlog.core.text import did_you_mean
 from everlog.files import DiskFiles
 from everlog.pipeline.lake.lake import ANSWERS
 from everlog.pipeline.sql.statement import Statement, read_statement, refused
+from everlog.settings import SECTIONS, Settings
 
 FOLDER = "tables"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -35,6 +36,7 @@ _HEADER = re.compile(r"\s*--\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
 _KEYS = ("grain", "by", "check", "chart")
 _SETTING = re.compile(r"(`?)\{([a-z_]+)\}(`?)")
 _UNFIT = re.compile(r"['\"`\\\n{}]")
+DEFAULTS = Settings()
 TAKEN = frozenset({"events", "quarantine", "buckets", "silver", "gold", "letters", "answers", "refusals", "views"})
 """What a table in SQL cannot be called: these are tables of the lake already, or kinds of them."""
 
@@ -78,9 +80,10 @@ class Definition:
         return zlib.crc32("\n".join([self.statement.text, self.by]).encode())
 
 
-def read_definitions(folder: Path | None, settings: Mapping[str, str]) -> dict[str, Definition]:
+def read_definitions(folder: Path | None = None, settings: Settings = DEFAULTS) -> dict[str, Definition]:
     """Return the tables that the package defines and those of a folder, by name. A file of the folder comes first."""
-    found = {name: Definition(name, text, f"{name}.sql", ours=True, settings=settings) for name, text in _ours()}
+    words = {name: getattr(settings, name) for name in SECTIONS["pipeline"] if name not in ("lake", "lake_file_mb")}
+    found = {name: Definition(name, text, f"{name}.sql", ours=True, settings=words) for name, text in _ours()}
     if folder is None or not folder.is_dir():
         return found
     disk = DiskFiles()
@@ -98,7 +101,7 @@ def read_definitions(folder: Path | None, settings: Mapping[str, str]) -> dict[s
             text = disk.read_all(path).decode()
         except UnicodeDecodeError as error:
             raise refused(source, "the file is not UTF-8", why=str(error), hint="save it as UTF-8") from error
-        found[name] = Definition(name, text, source, ours=False, settings=settings)
+        found[name] = Definition(name, text, source, ours=False, settings=words)
     return found
 
 

@@ -392,7 +392,8 @@ def _make_rules() -> Mapping[type, Callable[..., str]]:
         return "int"
 
     def converted(select: _Select, node: exp.Cast) -> str:
-        to, given = node.args["to"].sql("spark").lower(), node.this
+        to: str = node.args["to"].sql("spark").lower()
+        given = node.this
         kind = select.of(given)
         if isinstance(given, exp.Literal):
             if given.is_string and to == "date" and _DATE.fullmatch(given.name):

@@ -42,15 +42,13 @@ DAYS_MAX = 400
 """If more days were touched, all of them are computed."""
 
 
-def tables_in_sql(
-    log: Log, lake: Lake, definitions: Mapping[str, Definition], others: Iterable[str] = ()
-) -> list[SqlTable]:
+def tables_in_sql(log: Log, lake: Lake, definitions: Mapping[str, Definition]) -> list[SqlTable]:
     """Return the tables of these definitions in the order of their computation. A name that they cannot mean is
     refused."""
     there = {table.name for table in lake.tables() if not table.name.startswith(f"{ANSWERS}/")}
     views = {f"{kind}/{view.name}" for view in log.views.known() for kind in (GOLD, LETTERS)}
     types = {f"{SILVER}/{one.type}" for one in log.catalog.types(lent=True)}
-    answers = {f"{ANSWERS}/{name}" for name in ("refusals", "views", *others)}
+    answers = {f"{ANSWERS}/{name}" for name in ("refusals", "views")}
     known = {EVENTS, QUARANTINE, *answers, *there, *views, *types}
     try:
         plan = Plan(definitions, known)

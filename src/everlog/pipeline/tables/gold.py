@@ -2,7 +2,7 @@
 
     gold/VIEW       one row per key of a view: `view_table`
     letters/VIEW    the events that the view could not apply
-    answers/NAME    questions about the history: `answers`
+    answers/NAME    tables in SQL, and what the log itself answers: `answers`
 
 To add another kind of table, write a `Derived` for it and add it to the list. Each is brought from its own cursor to
 the cursor of the run, in one commit. What a purge removes from the events is removed from each.
