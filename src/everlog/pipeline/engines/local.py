@@ -127,7 +127,7 @@ class LocalEngine:
                 kept.append(rows.filter(pc.invert(theirs)))
         return stale, arrow_files.write(lake.quarantine, pa.concat_tables(kept), cursor=cursor)
 
-    # ---- views and questions
+    # ---- views and SQL
 
     def prepare_folds(self, lake: Lake, folds: int, *, upto: Cursor) -> None:
         return None

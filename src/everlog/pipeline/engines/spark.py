@@ -118,7 +118,7 @@ class SparkEngine:
             rest = table.read(self.spark, files=stale).where(~theirs).coalesce(1)
             return stale, table.write(rest, cursor=cursor) if stale else []
 
-    # ---- views and questions
+    # ---- views and SQL
 
     def prepare_folds(self, lake: Lake, folds: int, *, upto: Cursor) -> None:
         if buckets.pays(lake.events.rows(), folds):

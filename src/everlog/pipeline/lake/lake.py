@@ -8,7 +8,7 @@
       silver/TYPE/       one table per event type, upcast and validated
       buckets/           the events by hash of their stream, sorted: folds need no shuffle
       gold/VIEW/         one table per view
-      answers/NAME/      questions about the history, one table per question
+      answers/NAME/      tables in SQL: those of the user, and ours about the history
       letters/VIEW/      the events that the view could not apply
       checkpoints/       of `pipeline stream`
       scratch/           temporary files of Spark, while it runs
