@@ -42,6 +42,7 @@ ALIKE = (
     " coalesce(n, b, 0) AS co, greatest(n, b) AS g, least(n, 2) AS l, nullif(a, 'a') AS nu FROM events",
     "SELECT a, count(n) AS c, count_if(n > 1) AS ci, max_by(c, struct(b, k)) AS mb, min_by(n, k) AS nb,"
     " count(*) FILTER (WHERE p) AS f, sum(octet_length(a)) AS o FROM events GROUP BY a",
+    "SELECT count_if(n > 1) AS ci, count(n) AS c, sum(n) AS s, max_by(a, n) AS mb FROM events WHERE n IS NULL",
     "SELECT round(percentile(x, 0.5), 8) AS p50, round(percentile(n, 0.85), 8) AS p85 FROM events WHERE x < 100",
     "SELECT k, row_number() OVER (ORDER BY k DESC) AS rn, rank() OVER (ORDER BY a) AS ra,"
     " dense_rank() OVER (ORDER BY a DESC) AS dr, lag(a) OVER (PARTITION BY n ORDER BY b, k) AS la,"

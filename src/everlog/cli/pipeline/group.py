@@ -22,6 +22,7 @@ class _Commands(LazyGroup):
         "stream": "pipeline.stream",
         "compact": "pipeline.run",
         "report": "pipeline.report",
+        "sql": "pipeline.sql",
         "audit": "pipeline.audit",
         "verify": "pipeline.verify",
         "migrate": "pipeline.migrate",
@@ -32,7 +33,7 @@ class _Commands(LazyGroup):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, run, stream, verify, compact, report, audit, migrate, export.
+    """The log on Spark: check, run, stream, sql, verify, compact, report, audit, migrate, export.
 
     \b
     Example:

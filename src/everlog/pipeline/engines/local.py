@@ -32,7 +32,7 @@ from everlog.pipeline.lake.table import Table
 from everlog.pipeline.source import ranges
 from everlog.pipeline.source.rows import ARROW_SCHEMA
 from everlog.pipeline.sql import duck
-from everlog.pipeline.sql.query import Input, Query
+from everlog.pipeline.sql.query import Query
 from everlog.pipeline.tables.readings import NO_SHAPES, Readings, ranked, shapes_task
 from everlog.pipeline.tables.typed import NEEDED, QUARANTINE_SCHEMA, Typist, type_all
 from everlog.views.dead_letters import ViewLetter
@@ -162,16 +162,12 @@ class LocalEngine:
         return arrow_files.write(into, rows, cursor=cursor), arrow_files.spark_schema(rows.schema)
 
     def look(self, lake: Lake, query: Query) -> pa.Table:
-        plan = duck.Plan(query.statement, {name: given.schema for name, given in query.inputs.items()})
-        return plan.run(
-            {name: self._columns(lake, query.inputs[name], names) for name, names in plan.columns.items()}
-        )
-
-    def _columns(self, lake: Lake, given: Input, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of what a query reads."""
-        if given.table.name == EVENTS and given.files:
-            return self._rows(lake, after=given.after, upto=max(file.last for file in given.files)).select(columns)
-        return duck.read(given, columns, bytes_max=self._bytes_max)
+        held = {
+            name: self._rows(lake, after=given.after, upto=max(file.last for file in given.files))
+            for name, given in query.inputs.items()
+            if given.table.name == EVENTS and given.files
+        }
+        return duck.look(query, held=held, bytes_max=self._bytes_max)
 
     # ---- comparison with the log
 

@@ -184,6 +184,20 @@ class Lake:
             )
         return self.table(name).read(spark, version=version)
 
+    def register(self, spark: SparkSession) -> list[str]:
+        """Make every table after the last complete run a view of a session; return the names of the views.
+
+        A dot in the name of a table is a `_` there: `silver_shop_order_placed`. Later runs do not change these views.
+        """
+        from everlog.pipeline.sql.plan import sql_name
+
+        found = []
+        for name in sorted(self.published().tables):
+            if name != BUCKETS:
+                found.append(sql_name(name).replace(".", "_"))
+                self.read(spark, name).createOrReplaceTempView(found[-1])
+        return found
+
     # ---- writing
 
     @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from everlog.core.text import did_you_mean
 from everlog.pipeline.engines.needs import NeedsSpark
 from everlog.pipeline.lake.data_file import opened
 from everlog.pipeline.sql.kinds import kinds_of
-from everlog.pipeline.sql.query import Input
+from everlog.pipeline.sql.query import Input, Query
 from everlog.pipeline.sql.statement import DIALECT, Statement, outside
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _SPARK = {
 
 
 _UNRESOLVED = re.compile(r"Column '([^']+)' could not be resolved\. Line: (\d+)")
+NOTHING: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 class Plan:
@@ -107,6 +109,19 @@ class Plan:
             for column, kind in zip(found.columns, self.kinds, strict=True)
         ]
         return pa.table(columns, names=self.names)
+
+
+def look(query: Query, *, bytes_max: int, held: Mapping[str, pa.Table] = NOTHING) -> pa.Table:
+    """Compute a query. `held` are the rows of tables that the caller has in memory."""
+    plan = Plan(query.statement, {name: given.schema for name, given in query.inputs.items()})
+    return plan.run(
+        {
+            name: held[name].select(columns)
+            if name in held
+            else read(query.inputs[name], columns, bytes_max=bytes_max)
+            for name, columns in plan.columns.items()
+        }
+    )
 
 
 def read(given: Input, columns: Sequence[str], *, bytes_max: int) -> pa.Table:
@@ -189,6 +204,8 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.ArgMax | exp.ArgMin):
         name = "ARG_MAX_NULL" if isinstance(node, exp.ArgMax) else "ARG_MIN_NULL"
         return exp.Anonymous(this=name, expressions=[node.this, node.expression])
+    if isinstance(node, exp.CountIf):  # DuckDB's has no value where Spark's is 0
+        return _put("COUNT(CASE WHEN x THEN 1 END)", node.this)
     if isinstance(node, exp.Quantile):
         return exp.Anonymous(this="QUANTILE_CONT", expressions=[node.this, node.args["quantile"]])
     if isinstance(node, exp.Anonymous) and node.name.lower() == "octet_length":
