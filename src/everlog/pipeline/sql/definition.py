@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from everlog.pipeline.sql.statement import Statement, read_statement, refused
 from everlog.settings import SECTIONS, Settings
 
 FOLDER = "tables"
+OWN = Path(__file__).with_name("own")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _HEADER = re.compile(r"\s*--\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
 _KEYS = ("grain", "by", "check", "chart")
@@ -83,32 +83,32 @@ class Definition:
 def read_definitions(folder: Path | None = None, settings: Settings = DEFAULTS) -> dict[str, Definition]:
     """Return the tables that the package defines and those of a folder, by name. A file of the folder comes first."""
     words = {name: getattr(settings, name) for name in SECTIONS["pipeline"] if name not in ("lake", "lake_file_mb")}
-    found = {name: Definition(name, text, f"{name}.sql", ours=True, settings=words) for name, text in _ours()}
-    if folder is None or not folder.is_dir():
-        return found
+    found: dict[str, Definition] = {}
     disk = DiskFiles()
-    for path in sorted(folder.glob("*.sql")):
-        source = f"{FOLDER}/{path.name}"
-        name = path.stem
-        if not _NAME.fullmatch(name) or name in TAKEN:
-            raise refused(
-                source,
-                f"a table cannot be called {name}",
-                why="a table of the lake has this name" if name in TAKEN else "a name is a to z, 0 to 9 and _",
-                hint="rename the file",
-            )
-        try:
-            text = disk.read_all(path).decode()
-        except UnicodeDecodeError as error:
-            raise refused(source, "the file is not UTF-8", why=str(error), hint="save it as UTF-8") from error
-        found[name] = Definition(name, text, source, ours=False, settings=words)
+    for folder_of, ours in ((OWN, True), (folder, False)):
+        for path in sorted(folder_of.glob("*.sql")) if folder_of is not None else ():
+            source = path.name if ours else f"{FOLDER}/{path.name}"
+            _require_name(path.stem, source)
+            text = _text(disk.read_all(path), source)
+            found[path.stem] = Definition(path.stem, text, source, ours=ours, settings=words)
     return found
 
 
-def _ours() -> Iterable[tuple[str, str]]:
-    for file in sorted(resources("everlog.pipeline.sql.own").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".sql"):
-            yield file.name.removesuffix(".sql"), file.read_text()
+def _require_name(name: str, source: str) -> None:
+    if not _NAME.fullmatch(name) or name in TAKEN:
+        raise refused(
+            source,
+            f"a table cannot be called {name}",
+            why="a table of the lake has this name" if name in TAKEN else "a name is a to z, 0 to 9 and _",
+            hint="rename the file",
+        )
+
+
+def _text(content: bytes, source: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise refused(source, "the file is not UTF-8", why=str(error), hint="save it as UTF-8") from error
 
 
 # ---- the header
