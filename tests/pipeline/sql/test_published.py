@@ -14,7 +14,7 @@ from tests.pipeline.sql.test_tables import Shop
 
 from everlog.errors import SqlRefused
 from everlog.pipeline.engines.local import LocalEngine
-from everlog.pipeline.sql import published
+from everlog.pipeline.sql import duck, published
 from everlog.pipeline.tables import bronze
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_a_query_reads_what_was_published_and_not_what_a_run_has_begun(shop: Sho
             LocalEngine(), shop.lake, shop.url, upto=upto, prove=lambda position: proof_at(shop.log.stored, position)
         )
     query = published.published_query(shop.lake, "SELECT count(*) AS n FROM events")
-    assert published.duck.look(query, bytes_max=2**20).to_pylist() == [{"n": 1}]
+    assert duck.look(query, bytes_max=2**20).to_pylist() == [{"n": 1}]
     assert shop.lake.events.rows() == 2
     with pytest.raises(SqlRefused, match="buckets"):
         published.published_query(shop.lake, "SELECT * FROM buckets")
