@@ -121,16 +121,16 @@ def _header(text: str, source: str) -> dict[str, list[Line]]:
             if line.strip():
                 break
             continue
-        said = _HEADER.fullmatch(line)
-        if said is None:
+        declared = _HEADER.fullmatch(line)
+        if declared is None:
             continue
-        key = said[1].lower()
+        key = declared[1].lower()
         if key in found:
-            if not said[2]:
+            if not declared[2]:
                 raise refused(source, f"{key} names nothing", hint=f"-- {key}: …", line=number)
-            found[key].append(Line(said[2], number))
+            found[key].append(Line(declared[2], number))
         elif near := get_close_matches(key, _KEYS, n=1, cutoff=0.7):
-            raise refused(source, f"{said[1]} is not known here", hint=f"did you mean {near[0]}?", line=number)
+            raise refused(source, f"{declared[1]} is not known here", hint=f"did you mean {near[0]}?", line=number)
     return found
 
 

@@ -155,7 +155,7 @@ def _require_harmless(statement: Statement, repeatable: bool) -> None:
         if repeatable and word in _BY_CHANCE:
             raise statement.refused(
                 f"{word}() gives another value each time",
-                why="a table follows from the log alone, so that it can be made again",
+                why="a table follows from the log alone, so that it can be derived again",
                 hint="use a column, such as occurred_at",
             )
 

@@ -29,6 +29,7 @@ from everlog.pipeline.sql.plan import Plan, sql_name
 from everlog.pipeline.sql.query import Input, Query
 from everlog.pipeline.sql.statement import Statement, read_statement
 from everlog.pipeline.tables.gold import AS_IT_WAS, CAUGHT_UP, KEPT, LEFT, REBUILT, ComputedWhole, Done
+from everlog.pipeline.tables.log_facts import CHECKSUM
 from everlog.pipeline.tables.readings import ENVELOPE, Readings
 from everlog.pipeline.tables.silver import READING
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CODE, INPUTS, INPUT_CODE = "code", "inputs", "input_code"
-_OF_INPUTS = (CODE, INPUTS, READING, "stopped_at", "said")
+_OF_INPUTS = (CODE, INPUTS, READING, "stopped_at", CHECKSUM)
 ROWS_SHOWN_MAX = 5
 DAYS_MAX = 400
 """If more days were touched, all of them are computed."""
@@ -110,7 +111,7 @@ class SqlTable(ComputedWhole):
             raise NeedsSpark(f"{self.name} reads a table that Spark derives")
         if KEPT in before:
             why = ", ".join(sql_name(table) for table in self._inputs() if self._shared.done.get(table) == KEPT)
-            return self._kept(lake, f"it reads {why}, which was not made anew")
+            return self._kept(lake, f"it reads {why}, which was not computed")
         table = lake.table(self.name)
         code, inputs = self._state(lake, upto)
         held, marks = table.state(upto.epoch, (CODE, INPUTS, INPUT_CODE))
@@ -167,7 +168,7 @@ class SqlTable(ComputedWhole):
             ):
                 raise NeedsSpark(f"{self.name} reads {name}, which is derived by Spark")
             how.append((name, marks[CODE], marks[READING]))
-            far.append((str(held), marks[INPUTS], marks["said"], marks["stopped_at"]))
+            far.append((str(held), marks[INPUTS], marks[CHECKSUM], marks["stopped_at"]))
         return zlib.crc32(repr(how).encode()), zlib.crc32(repr(far).encode())
 
     def _input(self, lake: Lake, name: str) -> Input:
@@ -196,7 +197,7 @@ class SqlTable(ComputedWhole):
     # ---- day by day
 
     def _touched(self, engine: Engine, lake: Lake, held: Cursor, upto: Cursor) -> list[object] | None:
-        """Return the days of the events that are new since a cursor; None if they cannot be told, or are many."""
+        """Return the days of the events that are new since a cursor; None if they cannot be found, or are many."""
         if held.knows != upto.knows and upto.knows > held.position:
             return None
         text = f"SELECT DISTINCT `{self._made.by}` AS day FROM (\n{self._made.statement.text}\n) AS made"
@@ -289,7 +290,7 @@ def require_made(done: Iterable[Done]) -> None:
         return
     first = kept[0]
     raise CheckFailed(
-        f"{', '.join(one.table for one in kept)} {'was' if len(kept) == 1 else 'were'} not made anew",
+        f"{', '.join(one.table for one in kept)} {'was' if len(kept) == 1 else 'were'} not computed",
         why=first.problem,
         hint="the last good version is still there, and all other tables are up to date; correct it and run again",
         tables={one.table: {"problem": one.problem, "rows": list(one.violating)} for one in kept},

@@ -34,7 +34,7 @@ _VIEWS = pa.schema(
     ]
 )
 
-_CHECKSUM = "said"  # the mark keeps the name that lakes have it under
+CHECKSUM = "said"  # the mark keeps the name that lakes have it under
 
 
 class LogFacts(ComputedWhole):
@@ -74,8 +74,8 @@ def _put(lake: Lake, name: str, rows: list[tuple[object, ...]], schema: pa.Schem
     """Replace a table if its rows have changed; return True if they have."""
     table = lake.table(f"{ANSWERS}/{name}")
     checksum = zlib.crc32(msgspec.json.encode(rows))
-    if table.exists() and table.mark(_CHECKSUM) == checksum and table.cursor(cursor.epoch) is not None:
+    if table.exists() and table.mark(CHECKSUM) == checksum and table.cursor(cursor.epoch) is not None:
         return False
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
-    overwrite(table, pa.table(columns, schema=schema), cursor=cursor, marks={_CHECKSUM: checksum})
+    overwrite(table, pa.table(columns, schema=schema), cursor=cursor, marks={CHECKSUM: checksum})
     return True
