@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -95,10 +96,10 @@ def stale_lake(location: Location) -> str:
     return url_of(lake) if files_for(lake).exists(lake / "lake.json") else ""
 
 
-def write_page(lake: Lake, path: Path) -> int:
-    """Write the lake as a page with plots, and return its size in bytes."""
+def write_page(lake: Lake, path: Path, definitions: Mapping[str, Definition] | None = None) -> int:
+    """Write the lake as a page with plots, of our tables or of these, and return its size in bytes."""
     from everlog.pipeline.report.report import report
 
-    page = report(lake).encode()
+    page = report(lake, definitions).encode()
     replace_file(DiskFiles(), path, page)
     return len(page)

@@ -16,16 +16,16 @@ from everlog.cli.session import Session, common_options, pass_session
 @common_options
 @pass_session
 def report_command(session: Session, file: str, force: bool, lake: str | None) -> None:
-    """Write a page with plots from the lake to FILE (report.html): work, conflicts, deploys, refusals, activity.
+    """Write a page with plots from the lake to FILE (report.html): of every table in SQL that has a chart line.
 
-    It reads the result of the last pipeline run and needs no Spark; the page needs no network. A lake that belongs to
-    another log is refused.
+    It reads the result of the last pipeline run and needs no Spark; the page needs no network, and has each plot's
+    rows and SQL. A lake that belongs to another log is refused.
 
     \b
     Example:
       everlog pipeline run && everlog pipeline report monday.html
     """
-    from everlog.application.lake import open_lake, write_page
+    from everlog.application.lake import defined_tables, open_lake, write_page
     from everlog.application.move_log import output_file
     from everlog.errors import NoLogHere
     from everlog.pipeline.session.session import require_libraries
@@ -38,7 +38,8 @@ def report_command(session: Session, file: str, force: bool, lake: str | None) -
         if lake is None:
             raise
         log_id = ""  # a lake that was copied elsewhere, without its log
-    size = write_page(open_lake(session.location, lake, log_id=log_id), path)
+    definitions = defined_tables(session.location) if log_id else None
+    size = write_page(open_lake(session.location, lake, log_id=log_id), path, definitions)
     facts = {"file": file, "bytes": size}
     lines = [f"wrote {safe(file)}: open it in a browser"]
     session.out.answer(Answer.of_one(file, facts, lines=lines))

@@ -4,7 +4,7 @@
     -- grain: day                                         no two rows have the same values of these columns
     -- by: day                                            compute and replace only the days that new events touch
     -- check: SELECT * FROM revenue WHERE revenue < 0     must return no rows
-    -- chart: bar day, revenue                            a plot of the report
+    -- chart: bars day, revenue | Revenue                 a plot of the report: `chart.py`
     SELECT to_date(occurred_at) AS day, sum(amount) AS revenue
     FROM silver.shop_order_placed
     GROUP BY to_date(occurred_at)
@@ -26,6 +26,7 @@ from typing import NamedTuple
 from everlog.core.text import did_you_mean
 from everlog.files import DiskFiles
 from everlog.pipeline.lake.lake import ANSWERS
+from everlog.pipeline.sql.chart import read_chart
 from everlog.pipeline.sql.statement import Statement, read_statement, refused
 from everlog.settings import SECTIONS, Settings
 
@@ -60,8 +61,9 @@ class Definition:
         header = _header(text, source)
         self.grain = tuple(word for line in header["grain"] for word in _words(line.text))
         self.by = _one(header["by"], "by", source)
-        self.charts = header["chart"]
+        self.says = _about(text)
         self.statement = read_statement(_filled(text, source, settings), source)
+        self.charts = [read_chart(said, self.statement.columns, source, line) for said, line in header["chart"]]
         self.checks = [
             read_statement(_filled(line.text, source, settings), source, first_line=line.line)
             for line in header["check"]
@@ -132,6 +134,16 @@ def _header(text: str, source: str) -> dict[str, list[Line]]:
         elif near := get_close_matches(key, _KEYS, n=1, cutoff=0.7):
             raise refused(source, f"{declared[1]} is not known here", hint=f"did you mean {near[0]}?", line=number)
     return found
+
+
+def _about(text: str) -> str:
+    """Return what the first lines of a file say about its table, before what they declare."""
+    found = []
+    for line in text.splitlines():
+        if not line.startswith("--") or _HEADER.fullmatch(line):
+            break
+        found.append(line.removeprefix("--").strip())
+    return " ".join(found)
 
 
 def _one(lines: list[Line], key: str, source: str) -> str:

@@ -2,6 +2,7 @@
 -- The later one in causal order wins. What a move knew is in its `after`; one without that is judged by the lane
 -- that it came from.
 -- grain: won_id
+-- chart: table work_package, at, won_lane, won_by, lost_lane, lost_by | Conflicts
 WITH moves AS (
   SELECT stream, occurred_at, id, actor, origin, old_status, new_status, after,
     lag(new_status) OVER (PARTITION BY stream ORDER BY lamport, id) AS lost_lane,

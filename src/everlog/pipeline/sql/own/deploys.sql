@@ -1,4 +1,5 @@
 -- Every deploy: where, by whom, how long it took from the request to its end, and how it ended.
+-- chart: bars requested_at, count by outcome | Deploys
 WITH steps AS (
   SELECT stream, scope, actor, lamport, id, occurred_at, type, substring_index(type, '.', -1) AS step
   FROM events

@@ -1,5 +1,6 @@
 -- Every work package: when it was planned, begun and finished, and how long it was in each lane.
 -- Its moves are in causal order, the same on every node; times are those in the events.
+-- chart: rows work_package, planned_hours, doing_hours, for_review_hours | Where the time went, in hours
 WITH entered AS (
   SELECT stream, scope, lamport, id, occurred_at, 'planned' AS lane, 'planned' AS step
   FROM silver.`{flow_planned}`

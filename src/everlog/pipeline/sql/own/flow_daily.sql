@@ -1,5 +1,6 @@
 -- Every day from the first to the last: how many work packages were planned, begun, finished and in progress.
 -- grain: day
+-- chart: lines day, done, begun, in_progress | Work packages day by day
 WITH counted AS (
   SELECT to_date(planned_at) AS day, 1 AS planned, 0 AS begun, 0 AS done FROM flow WHERE planned_at IS NOT NULL
   UNION ALL

@@ -1,5 +1,6 @@
 -- Every week in which work packages were finished: how many, and how long they took.
 -- grain: week
+-- chart: lines week, lead_p50, lead_p85, lead_p95, cycle_p50, cycle_p85, cycle_p95 | How long it takes, in hours
 SELECT
   to_date(date_trunc('week', done_at)) AS week,
   count(*) AS done,
