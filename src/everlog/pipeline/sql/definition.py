@@ -63,7 +63,7 @@ class Definition:
         self.by = _one(header["by"], "by", source)
         self.says = _about(text)
         self.statement = read_statement(_filled(text, source, settings), source)
-        self.charts = [read_chart(said, self.statement.columns, source, line) for said, line in header["chart"]]
+        self.charts = [read_chart(text, self.statement.columns, source, line) for text, line in header["chart"]]
         self.checks = [
             read_statement(_filled(line.text, source, settings), source, first_line=line.line)
             for line in header["check"]
