@@ -158,10 +158,8 @@ def test_two_cores_get_three_processes_unless_the_caller_decides(
 
 def test_fast_leaves_out_and_full_is_passed_on(checkout: Any) -> None:
     assert launcher.pytest_command(checkout, ["--fast"])[3:] == ["-m", "not (slow or spark)"]
-    markers = tomllib.loads((SCRIPT.parent / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"][
-        "markers"
-    ]
-    assert sorted(one.partition(":")[0] for one in markers) == ["slow", "spark"], "pytest refuses others"
+    declared = tomllib.loads((SCRIPT.parent / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert sorted(one.partition(":")[0] for one in declared["markers"]) == ["slow", "spark"], "pytest refuses others"
     assert launcher.pytest_command(checkout, ["--full", "-x"])[3:] == ["--full", "-x"]
 
 
