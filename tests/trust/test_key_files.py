@@ -71,7 +71,9 @@ def test_a_key_file_under_another_name_is_refused(folder: KeyFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff", b'{"public":"x","secret":"AAAA","everlog":"key","format":1}']
+    "content",
+    [b"", b"{}", b"\xff", b'{"public":"x","secret":"AAAA","everlog":"key","format":1}', b'{"x":' + b"[" * 100_000],
+    ids=["empty", "nothing in it", "bytes", "another key", "deep"],
 )
 def test_a_damaged_key_file_is_named_and_not_quoted(folder: KeyFolder, content: bytes) -> None:
     path = folder.keep(KEY)

@@ -210,7 +210,7 @@ class KeyFolder:
         self._require_mode(path, _FILE_MODE)
         try:
             found = msgspec.json.decode(self._files.read_all(path), type=_KeyFile)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise _bad(path, "it is damaged, or was written by another program") from None  # an error quotes nothing
         if (found.everlog, found.format) != ("key", 1):
             raise _bad(path, "it was written by another program, or by a newer everlog")
