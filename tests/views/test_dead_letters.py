@@ -18,6 +18,8 @@ from everlog.log.dead_letters import (
 )
 from everlog.log.log import Log
 from everlog.testing.builders import event
+from everlog.views.advance import Advance
+from everlog.views.builds.open_build import OpenBuild
 from everlog.views.view import View
 
 # ---- dead letters
@@ -214,3 +216,19 @@ def test_an_upcaster_that_fails_stops_the_views_of_that_type_only(
         with pytest.raises(EverlogError) as raised:
             log.catalog.upcast(foreign)
         assert raised.value.what in letter.reason
+
+
+def test_a_retry_that_another_process_came_before_is_made_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(log, "poison")
+    say(log, 1)
+    handle = log.view(Said)
+    handle.catch_up()
+    tries, real = [], OpenBuild.retry
+
+    def overtaken(opened: OpenBuild, **options: Any) -> Advance:
+        tries.append(opened)
+        return Advance.GONE if len(tries) == 1 else real(opened, **options)
+
+    monkeypatch.setattr(OpenBuild, "retry", overtaken)
+    assert handle.skip(1, reason="a test") == []
+    assert (len(tries), handle.get("thing/1").state["values"]) == (2, [1])

@@ -13,7 +13,7 @@ from tests.stores.jsonl.own import Clock, codes, day_files, own, texts
 
 from everlog.core.event import Position
 from everlog.errors import ReadOnly
-from everlog.files import DiskFiles, Handle, Lock
+from everlog.files import TEMP_SUFFIX, DiskFiles, Handle, Lock
 from everlog.log.verify.verify import verify
 from everlog.stores.contract import Encoded
 from everlog.stores.jsonl import notes, purge
@@ -352,6 +352,27 @@ def test_who_may_only_read_sees_nothing_of_a_purge_that_was_not_finished(
     assert [recorded.event.stream for recorded in reader.read()] == ["note/2"]
     assert [record.stream for record in reader.purges()] == ["note/1"]
     reader.close()
+    store.close()
+
+
+def test_what_killed_writers_left_is_removed_by_the_next_who_may_write(path: Path) -> None:
+    store = JsonlStore(path)
+    own(store)
+    store.close()
+    left = [
+        path / "events" / f".a{TEMP_SUFFIX}",
+        path / "local" / f".b{TEMP_SUFFIX}",
+        path / "local" / "index.db.new",
+    ]
+    for file in left:
+        file.write_bytes(b"half of it")
+    reader = JsonlStore(path, files=ReadOnlyFiles())
+    assert positions(reader.read()) == [1]
+    reader.close()
+    assert all(file.exists() for file in left)
+    store = JsonlStore(path)
+    assert positions(store.read()) == [1]
+    assert not any(file.exists() for file in left)
     store.close()
 
 

@@ -148,3 +148,28 @@ def test_what_another_handle_wrote_is_indexed_once_however_often_it_was_looked_a
             own_event(store, stream="thing/1")
         assert [recorded.sequence for recorded in other.read(Query(stream="thing/1"))] == list(range(1, 12))
         assert list(store.check()) == []
+
+
+def test_a_writer_that_purged_still_knows_its_newest_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a purge of another process makes it read them again."""
+    forgotten: list[Tail] = []
+    with closing(SqliteStore(tmp_path / "log.db")) as one, closing(SqliteStore(tmp_path / "log.db")) as other:
+        for stream in ("note/1", "note/2", "note/3"):
+            append(one, seal_any(stream=stream))
+        real = Tail.forget
+
+        def forget(tail: Tail) -> None:
+            forgotten.append(tail)
+            real(tail)
+
+        monkeypatch.setattr(Tail, "forget", forget)
+        with one.open_write() as write:
+            write.purge("note/1", actor="user:ada", reason="asked to")
+        append(one, seal_any(stream="note/2"))
+        assert forgotten == []
+        with other.open_write() as write:
+            write.purge("note/2", actor="user:ada", reason="asked to")
+        del forgotten[:]
+        append(one, seal_any(stream="note/2"))
+        assert len(forgotten) == 1
+        assert [recorded.sequence for recorded in one.read(Query(stream="note/2"))] == [3]

@@ -334,3 +334,25 @@ def test_a_thread_makes_snapshots_when_they_are_due(make_log: Callable[..., Log]
 
 
 # ---- as of
+
+
+def test_why_no_snapshot_can_be_restored_is_said(slog: Log, folder: Path) -> None:
+    fill(slog, 3)
+
+    def reason() -> tuple[str, str]:
+        with pytest.raises(NotFound, match="no snapshot of said can be used") as caught:
+            slog.views.snapshots.to_restore(Said())
+        return caught.value.why, caught.value.hint
+
+    why, hint = reason()
+    assert why == "there is none"
+    assert "snapshot verify" not in hint
+    made, other = slog.view(Said).snapshot(), slog.view(Total).snapshot()
+    assert slog.views.snapshots.to_restore(Said()).header.id == made.id
+    with pytest.raises(NotFound, match=f"{other.id} cannot be used") as caught:
+        slog.views.snapshots.to_restore(Said(), other)
+    assert caught.value.why == "it is a snapshot of total"
+    made.path.write_bytes(b"damaged")
+    why, hint = reason()
+    assert why == "those that exist are damaged or stale"
+    assert hint.startswith("everlog snapshot verify said")
