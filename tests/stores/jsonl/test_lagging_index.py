@@ -20,7 +20,7 @@ import pytest
 from tests.stores.jsonl.own import Clock, day_files, own, texts
 
 from everlog.catalog.builtin import BUILT_IN
-from everlog.errors import Damaged
+from everlog.errors import Damaged, LogClosed
 from everlog.log.log import Log
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.index import in_use, pending
@@ -309,3 +309,21 @@ def test_lines_that_only_a_killed_writer_knew_are_counted_as_missing_when_they_a
             assert each.missing_own_events() == 2
         Log(other, BUILT_IN, actor="user:ada").append("note.added", stream="note/1", payload={"text": "more"})
         assert (store.missing_own_events(), other.missing_own_events()) == (0, 0)
+
+
+def test_who_asks_while_the_index_is_replaced_waits_for_the_new_one(path: Path) -> None:
+    store = JsonlStore(path)
+    own(store)
+    updater, found = store._updater, list[object]()
+    asking = threading.Thread(target=lambda: found.append(updater.index))
+    with updater._mutex:
+        index, updater._index = updater._index, None
+        asking.start()
+        asking.join(0.2)
+        assert (asking.is_alive(), found) == (True, [])
+        updater._index = index
+    asking.join()
+    assert found == [index]
+    store.close()
+    with pytest.raises(LogClosed):
+        updater.index  # noqa: B018
