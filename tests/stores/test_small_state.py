@@ -18,6 +18,8 @@ from everlog.stores.small_state import CLAIMS, NOTES, MemoryState, StateChanges,
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.texts import Text
 from everlog.testing.builders import put_claim, put_note
+from everlog.views.builtin import Streams
+from everlog.views.registry import views_of
 
 
 def test_a_change_over_another_is_the_same_as_one_change_for_both() -> None:
@@ -132,3 +134,15 @@ def test_of_a_damaged_file_nothing_is_left(tmp_path: Path) -> None:
     state._remove(ValueError("damaged"))
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("views.db")] == ["views.db.other"]
     state.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_log"), [("memory", True), ("sqlite", True), ("jsonl", False), ("segments", False)]
+)
+def test_an_inline_view_is_part_of_the_write_where_its_rows_are_in_the_log(
+    kind: str, in_log: bool, make_log: Callable[..., Log]
+) -> None:
+    with make_log(kind) as log:
+        assert log._store.small_state.in_log is in_log
+        log.views.register(Streams, mode="inline")
+        assert bool(views_of(log)._derive.views) is in_log

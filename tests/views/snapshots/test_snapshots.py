@@ -356,3 +356,16 @@ def test_why_no_snapshot_can_be_restored_is_said(slog: Log, folder: Path) -> Non
     why, hint = reason()
     assert why == "those that exist are damaged or stale"
     assert hint.startswith("everlog snapshot verify said")
+
+
+def test_the_next_snapshot_is_due_from_the_last_one_on(make_log: Callable[..., Log], folder: Path) -> None:
+    log = make_log("memory", **with_snapshots(folder, due=Due(events=10, hours=0, log_mb=0)))
+    fill(log, 10)
+    handle, snapshots = live_view(log, Said), log.views.snapshots
+    assert [bool(snapshots.due_reason(Said(), position)) for position in (9, 10)] == [False, True]
+    assert snapshots.create_if_due(handle, 9) is None
+    assert snapshots.create_if_due(handle, 10) is not None
+    assert snapshots.create_if_due(handle, 10) is None
+    assert [bool(snapshots.due_reason(Said(), position)) for position in (19, 20)] == [False, True]
+    again = reopened(log._store, folder, due=Due(events=10, hours=0, log_mb=0)).views.snapshots
+    assert [bool(again.due_reason(Said(), position)) for position in (19, 20)] == [False, True]
