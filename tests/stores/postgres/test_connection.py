@@ -19,7 +19,7 @@ from everlog.errors import (
     Unavailable,
 )
 from everlog.stores.postgres.address import address_of
-from everlog.stores.postgres.connection import lost, translated
+from everlog.stores.postgres.connection import denied, lost, translated
 
 ADDRESS = address_of("postgresql://ada:hunter2@127.0.0.1:1/db?schema=everlog")
 
@@ -79,3 +79,15 @@ def test_a_reason_has_one_line_and_no_password() -> None:
     found = translated(psycopg.OperationalError("failed: //ada:hunter2@db\nmore"), ADDRESS, "reading")
     assert found.why == "failed: //db"
     assert translated(psycopg.DatabaseError(), ADDRESS, "reading").why == "the server gave no reason"
+
+
+@pytest.mark.parametrize(
+    ("doing", "kind"), [("reading", Unavailable), ("opening", Unavailable), ("writing to", ReadOnly)]
+)
+def test_a_missing_privilege_that_the_server_does_not_tell_more_of(doing: str, kind: type[EverlogError]) -> None:
+    """Nobody listens at this address."""
+    error = denied("it failed", "permission denied", ADDRESS, doing)
+    assert type(error) is kind
+    assert error.why.startswith("permission denied; the server could not be asked for more: ")
+    assert error.hint == "docs/how-to/postgres.md lists the roles and what each may do"
+    assert "hunter2" not in f"{error} {error.why}"

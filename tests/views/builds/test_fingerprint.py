@@ -15,6 +15,7 @@ from tests.views.conftest import Said
 from everlog.core.canonical import canonical
 from everlog.core.event import Event
 from everlog.log.log import Log
+from everlog.views.builds import fingerprint
 from everlog.views.builds.build import active_build, put_build
 from everlog.views.builds.fingerprint import EARLIER, catalog_fingerprint, code_fingerprint, is_code_of
 from everlog.views.builtin import Actors, Streams, Types
@@ -125,3 +126,13 @@ def test_the_fingerprint_follows_the_code_also_where_there_is_no_source() -> Non
 
     assert code_fingerprint(Deeper()) != code_fingerprint(Said())
     assert code_fingerprint(Said()) == code_fingerprint(Said())
+
+
+def test_code_without_a_source_is_known_by_its_compiled_parts() -> None:
+    """Stored states carry the fingerprint: what it is made of must stay as it is."""
+    made: dict[str, Any] = {}
+    exec("def outer(a):\n    def inner(b):\n        return b + 17\n    return inner(a).bit_length()", made)
+    parts = fingerprint._read_source(made["outer"]).split(" ")
+    inner = next(one for one in made["outer"].__code__.co_consts if hasattr(one, "co_code"))
+    assert parts[:2] == ["outer", made["outer"].__code__.co_code.hex()]
+    assert {"bit_length", "inner", inner.co_code.hex(), "17"} <= set(parts)
