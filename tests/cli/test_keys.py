@@ -149,7 +149,7 @@ def test_an_openssh_key_with_a_passphrase_needs_the_extra(signed: Run, place: Pa
     taken = signed("keys", "import", "locked", "--json")
     if not (importlib.util.find_spec("cryptography") and importlib.util.find_spec("bcrypt")):
         assert (taken.code, taken.error["code"]) == (7, "unavailable")
-        assert "pip install 'everlog[ssh]'" in taken.error["hint"]
+        assert "pip install 'cryptography[ssh]'" in taken.error["hint"]
     else:
         assert signed("keys", "show", public, "-q").out.strip() == taken.data["key"]
         (place / "phrase").write_text("wrong\n")

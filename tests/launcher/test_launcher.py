@@ -218,9 +218,9 @@ def test_the_demo_shows_its_first_act_before_spark_is_installed(
 ) -> None:
     assert launcher.main(["demo", "--dir", "tour"]) == 0
     assert acts == [
-        "set up sync",
+        "set up client",
         "run demo --dir tour --no-spark",
-        "set up report spark sync",
+        "set up client spark",
         "run demo --dir tour --spark-only",
     ]
     announced = capsys.readouterr().err
@@ -234,17 +234,17 @@ def test_the_demo_shows_its_first_act_before_spark_is_installed(
 @pytest.mark.parametrize("option", ["--json", "--quiet", "--spark-only"])
 def test_a_demo_for_a_program_is_one_command(option: str, acts: list[str]) -> None:
     assert launcher.main(["demo", option]) == 0
-    assert acts == ["set up report spark sync", f"run demo {option}"]
+    assert acts == ["set up client spark", f"run demo {option}"]
 
 
 def test_without_spark_there_is_no_second_act(acts: list[str]) -> None:
     assert launcher.main(["demo", "--no-spark"]) == 0
-    assert acts == ["set up sync", "run demo --no-spark"]
+    assert acts == ["set up client", "run demo --no-spark"]
 
 
 def test_a_first_act_that_fails_ends_the_demo(acts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert launcher.main(["demo", "broken"]) == 3
-    assert acts == ["set up sync", "run demo broken --no-spark"]
+    assert acts == ["set up client", "run demo broken --no-spark"]
     assert "430 MB" not in capsys.readouterr().err
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.launcher.script import installs, launcher, make_fail, program
+from tests.launcher.script import SCRIPT, installs, launcher, make_fail, program
 
 # The stamp
 
@@ -28,15 +30,15 @@ def test_a_finished_set_up_is_not_done_again(checkout: Any, commands: list[list[
     ("command", "environ", "extras"),
     [
         ("log", {}, ()),
-        ("test", {}, ("test",)),
-        ("demo", {"JAVA_HOME": "{java}"}, ("spark", "sync")),
-        ("demo", {"PATH": ""}, ("jre", "spark", "sync")),
-        ("demo --no-spark", {"PATH": ""}, ("sync",)),
+        ("test", {"PATH": ""}, ("pg", "pydantic", "server", "spark", "test", "yaml")),
+        ("demo", {"JAVA_HOME": "{java}"}, ("client", "spark")),
+        ("demo", {"PATH": ""}, ("client", "jre", "spark")),
+        ("demo --no-spark", {"PATH": ""}, ("client",)),
         ("demo --help", {"PATH": ""}, ()),
-        ("demo --no-spark", {"EVERLOG_EXTRAS": "spark", "JAVA_HOME": "{java}"}, ("spark", "sync")),
-        ("test tests/core --help", {}, ("test",)),
-        ("demo --store postgres", {"JAVA_HOME": "{java}"}, ("pgserver", "sync")),
-        ("demo --store=postgres", {"JAVA_HOME": "{java}"}, ("pgserver", "sync")),
+        ("demo --no-spark", {"EVERLOG_EXTRAS": "spark", "JAVA_HOME": "{java}"}, ("client", "spark")),
+        ("test tests/core --help", {}, ("pg", "pydantic", "server", "spark", "test", "yaml")),
+        ("demo --store postgres", {"JAVA_HOME": "{java}"}, ("client", "pg", "pgserver")),
+        ("demo --store=postgres", {"JAVA_HOME": "{java}"}, ("client", "pg", "pgserver")),
         ("pipeline check", {"PATH": "{java}/bin"}, ("spark",)),
         ("pipeline check", {"PATH": "", "JAVA_HOME": "{old}"}, ("jre", "spark")),
         ("pipeline check", {"PATH": "{old}/bin:{java}/bin"}, ("spark",)),
@@ -51,7 +53,7 @@ def test_a_finished_set_up_is_not_done_again(checkout: Any, commands: list[list[
         ("log", {"EVERLOG_STORE": "postgresql://host/db"}, ("pg",)),
         ("serve --port 0", {}, ("server",)),
         ("serve --help", {}, ()),
-        ("sync http://127.0.0.1:7474", {}, ("sync",)),
+        ("sync http://127.0.0.1:7474", {}, ("client",)),
         ("log --url https://log.example", {}, ("client",)),
         ("wp board", {"EVERLOG_URL": "https://log.example"}, ("client",)),
         ("log", {"EVERLOG_EXTRAS": "pg, pydantic"}, ("pg", "pydantic")),
@@ -96,6 +98,39 @@ def test_extras_accumulate(checkout: Any, commands: list[list[str]]) -> None:
     ]
     assert launcher.is_ready(checkout, ("spark", "test"))
     assert sum("venv" in command for command in commands) == 1
+
+
+def test_a_dependency_group_is_installed_by_any_pip(root: Path, checkout: Any, commands: list[list[str]]) -> None:
+    (root / "pyproject.toml").write_text(
+        '[project]\n[dependency-groups]\nlint = ["ruff==1"]\ntest = ["pytest>=9", {include-group = "lint"}]\n'
+    )
+    launcher.set_up(checkout, ("pg", "test"))
+    (command,) = installs(commands)
+    assert f"{root}[pg]" in command
+    assert command[-2:] == ["pytest>=9", "ruff==1"]
+
+
+def test_the_groups_and_extras_of_the_launcher_are_those_of_the_project() -> None:
+    found = tomllib.loads((SCRIPT.parent / "pyproject.toml").read_text())
+    extras = set(found["project"]["optional-dependencies"])
+    assert extras == {"client", "cloud", "mcp", "pg", "pydantic", "server", "spark", "yaml"}
+    assert {name for names in launcher.EXTRAS.values() for name in names} <= extras | set(found["dependency-groups"])
+
+
+@pytest.mark.parametrize("part", ["dependencies", "optional-dependencies", "dependency-groups"])
+def test_no_requirement_has_an_upper_bound(part: str) -> None:
+    found = tomllib.loads((SCRIPT.parent / "pyproject.toml").read_text())
+    table = found if part == "dependency-groups" else found["project"]
+    stated = table[part] if isinstance(table[part], list) else [one for some in table[part].values() for one in some]
+    texts = [one.partition(";")[0] for one in stated if isinstance(one, str)]
+    assert [one for one in texts if "<" in one] == []
+    pinned = {
+        "pyspark[sql]",
+        "eventsourcing",
+        "ruff",
+        "mypy",
+    }  # Spark: a cluster has one version; the others are tools
+    assert {one.partition("==")[0] for one in texts if "==" in one} <= pinned
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
@@ -218,7 +253,13 @@ def test_uv_is_not_used_when_pip_was_told_where_to_look(tmp_path: Path) -> None:
 def test_nothing_in_the_environment_can_send_packages_elsewhere() -> None:
     environ = {"PIP_TARGET": "/usr", "PIP_USER": "1", "PYTHONPATH": "/x", "PIP_CERT": "/c", "HOME": "/h"}
 
-    assert launcher.Runner(io.BytesIO(), environ).environ == {"PIP_USER": "0", "PIP_CERT": "/c", "HOME": "/h"}
+    assert launcher.Runner(io.BytesIO(), environ).environ == {
+        "PIP_USER": "0",
+        "PIP_CERT": "/c",
+        "HOME": "/h",
+        "PIP_RETRIES": "1",
+    }
+    assert launcher.Runner(io.BytesIO(), {"PIP_RETRIES": "9"}).environ["PIP_RETRIES"] == "9"
 
 
 def test_what_the_programs_print_goes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -272,6 +313,45 @@ def test_a_failed_install_shows_the_end_of_the_log_and_exits_69(
     assert "    | the reason it failed" in shown
     assert "fix: " in shown
     assert not (root / "v" / "everlog-stamp").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "the disk is full",
+        ),
+        ("Retrying after connection broken by 'NewConnectionError(...)'", "the package index cannot be reached"),
+        ("error: dns error: failed to lookup address", "the package index cannot be reached"),
+        ("ERROR: something else", "the installer failed; below are the last lines of"),
+    ],
+)
+def test_a_failed_install_says_why_in_three_lines_before_what_was_printed(
+    printed: str, why: str, root: Path, checkout: Any
+) -> None:
+    (root / ".venv").mkdir()
+    (root / ".venv" / launcher.LOG).write_text(f"Collecting click\n{printed}\n")
+    lines = str(launcher.failed_install(checkout)).splitlines()
+    assert lines[0] == "everlog: cannot install into .venv"
+    assert lines[1].startswith(f"  why: {why}")
+    assert lines[2].startswith("  fix: ")
+    assert lines[-1] == f"    | {printed}"
+
+
+def test_a_full_disk_is_three_lines(
+    checkout: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/there")
+
+    monkeypatch.setattr(launcher, "set_up", full)
+    monkeypatch.setattr(launcher, "locate", lambda *given: checkout)
+    assert launcher.main(["log"]) == launcher.EXIT_UNAVAILABLE
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "  why: the disk is full",
+        "  fix: free some room, or name another place with EVERLOG_VENV",
+    ]
 
 
 def test_a_place_that_cannot_be_written_to_is_a_sentence_not_a_traceback(

@@ -111,6 +111,7 @@ OPTIONS_ONLY = {
     "community branch": "it needs a key that signed two events with one number",
     "hooks run": "it runs until it is stopped",
     "join": "it needs a peer that listens",
+    "mcp": "it reads messages until its input ends",
     "pipeline audit": "it needs Spark",
     "pipeline check": "it needs Spark",
     "pipeline compact": "it needs Spark",

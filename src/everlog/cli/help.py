@@ -106,9 +106,9 @@ def help_command(context: click.Context, session: Session, words: tuple[str, ...
             topics = "Topics (everlog help TOPIC): " + ", ".join(TOPICS)
             out.page([*context.find_root().get_help().split("\n"), "", topics])
         case ("agents",):
-            from everlog.application.folder.create import AGENTS, AGENTS_MARK
+            from everlog.application.folder.create import agents_text
 
-            out.page(AGENTS.replace(f"{AGENTS_MARK}\n", "").rstrip().split("\n"))
+            out.page(agents_text().split("\n"))
         case ("exit-codes",):
             out.page(_exit_lines())
         case ("operations",):

@@ -53,6 +53,7 @@ COMMANDS = {
     "peers": ("Sync", "sync", "The nodes that this log syncs with: add, remove, list."),
     "join": ("Sync", "sync", "Make a copy of the log of a peer."),
     "serve": ("Serve", "serve", "Serve the log over HTTP."),
+    "mcp": ("Serve", "mcp", "Offer the log to an agent as tools (MCP)."),
     "hooks": ("Serve", "hooks", "Webhooks: add, list, remove, replay, secret, run."),
     "tokens": ("Serve", "tokens", "Who may call the server: new, list, revoke, rotate."),
     "verify": ("Check", "verify", "Verify the log from its bytes."),

@@ -280,7 +280,7 @@ class Stages:
             from everlog.demo.two_laptops import FORGOTTEN, sync_and_forget
 
             seen = sync_and_forget()
-        except Unavailable as error:  # the extra `sync` is not installed
+        except Unavailable as error:  # the extra `client` is not installed
             return f"left out: {error.hint}"
         except AssertionError as error:
             raise StageFailed(str(error)) from error

@@ -195,7 +195,7 @@ COMMANDS = (
     *("state", "diff", "why", "errors", "views", "snapshot", "copy", "export", "import", "git", "merge-driver"),
     *("verify", "doctor", "index", "dump", "segments", "schema", "pipeline", "consumers", "config", "completion"),
     *("bench", "upgrade", "checkpoint", "prove", "heads", "sync", "peers", "join"),
-    *("keys", "forget", "conflicts", "serve", "tokens", "hooks"),
+    *("keys", "forget", "conflicts", "serve", "tokens", "hooks", "mcp"),
 )
 """The words after `everlog` that have a meaning. No other program can have one of them as its group."""
 

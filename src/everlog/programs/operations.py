@@ -191,6 +191,11 @@ def tools(own: Own = "", *, more: Iterable[Operation] = ()) -> list[dict[str, An
 
     `more` are operations beside those of the programs.
     """
+    return tools_of([*operations(own), *more])
+
+
+def tools_of(found: Iterable[Operation]) -> list[dict[str, Any]]:
+    """Return these operations as tools for agents."""
     return [
         {
             "name": one.name.replace(".", "_"),
@@ -202,5 +207,5 @@ def tools(own: Own = "", *, more: Iterable[Operation] = ()) -> list[dict[str, An
                 "idempotentHint": one.policy.idempotent,
             },
         }
-        for one in (*operations(own), *more)
+        for one in found
     ]

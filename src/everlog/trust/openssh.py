@@ -1,6 +1,7 @@
 """Ed25519 private keys in the format of OpenSSH (`ssh-keygen -t ed25519`).
 
-A key without a passphrase is read here. One with a passphrase needs the library cryptography (the extra `ssh`).
+A key without a passphrase is read here. One with a passphrase needs the libraries
+cryptography and bcrypt.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _needs_the_extra(error: Exception) -> Unavailable:
     return Unavailable(
         "an OpenSSH key with a passphrase needs the libraries cryptography and bcrypt",
         why=str(error),
-        hint="pip install 'everlog[ssh]', or remove the passphrase of a copy with ssh-keygen -p",
+        hint="pip install 'cryptography[ssh]', or remove the passphrase of a copy with ssh-keygen -p",
     )
 
 

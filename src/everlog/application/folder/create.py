@@ -66,6 +66,11 @@ This project records what happens in an append-only log (`.everlog/`).
 """
 
 
+def agents_text() -> str:
+    """Return how an agent uses a log: what `everlog help agents` prints."""
+    return AGENTS.replace(f"{AGENTS_MARK}\n", "").rstrip()
+
+
 class CreatedLog(msgspec.Struct, frozen=True, kw_only=True):
     """A folder with a log. It may have existed before; `files` names those that are new."""
 

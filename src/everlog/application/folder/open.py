@@ -108,15 +108,18 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         except NotFound:  # no log here: no settings either
             return ""
 
-    def require_on(self, word: str, log: Log) -> None:
-        """Refuse a program of everlog that is not on in a log: no setting names it, and the log has no event of it.
+    def is_on(self, name: str, log: Log) -> bool:
+        """Return whether a program of everlog is on in a log: the setting names it, or the log has an event of it.
 
-        A log that was used before there was this setting stays as usable as it was.
+        So a log that was used before there was this setting stays as usable as it was.
         """
+        used = Query(types=frozenset(programs.TYPES[name]))
+        return programs.names(self.programs_setting(), name) or next(log.read(used, limit=1), None) is not None
+
+    def require_on(self, word: str, log: Log) -> None:
+        """Refuse a program of everlog that is not on in a log."""
         name, setting = programs.GROUPS[word], self.programs_setting()
-        if programs.names(setting, name) or next(
-            log.read(Query(types=frozenset(programs.TYPES[name])), limit=1), None
-        ):
+        if self.is_on(name, log):
             return
         raise InvalidSettings(
             f"the program {word!r} is not on in this log",

@@ -95,9 +95,9 @@ def http_peer(url: str, key: PrivateKey | None, *, node: str = "") -> HttpPeer:
 
 
 def need_extra(error: ImportError) -> Unavailable:
-    """Return the error for a library of the extra `sync` that is missing."""
+    """Return the error for a library of the extra `client` that is missing."""
     return Unavailable(
         "sync over HTTP needs more libraries",
         why=str(error),
-        hint="pip install 'everlog[sync]', or EVERLOG_EXTRAS=sync ./everlog …; files and folders work without",
+        hint="pip install 'everlog[client]', or EVERLOG_EXTRAS=client ./everlog …; files and folders work without",
     )

