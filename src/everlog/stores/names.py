@@ -16,6 +16,7 @@ FAMILIES = {"streams": 0, "types": 1}
 NAMES_MAX = 200
 _BEYOND = "\U0010ffff"
 _GROUPS = 2  # the newest groups of events, whose ids are offered
+_NEW_GROUPS = 16  # more of them would take too long after a large batch
 
 
 def names_in(database: Path, family: str, beginning: str) -> list[str]:
@@ -30,9 +31,11 @@ def names_in(database: Path, family: str, beginning: str) -> list[str]:
 
 
 def _of_new_events(log: sqlite3.Connection) -> list[str]:
-    """Return the streams of events that the index of streams of a SQLite log does not have yet."""
+    """Return the streams of the newest events, which the index of streams of a SQLite log may not have yet."""
     rows = log.execute(
         "SELECT events FROM groups WHERE last > (SELECT coalesce(max(position), 0) FROM state WHERE name = 'indexed')"
+        " ORDER BY first DESC LIMIT ?",
+        (_NEW_GROUPS,),
     )
     return [str(event[3][3]) for (text,) in rows for event in json.loads(text)]
 
