@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -86,6 +88,13 @@ def test_no_type_of_a_program_is_declared_beside_it(off: Run, site: Path, place:
     assert "shed.person" not in (place / ".everlog/types.toml").read_text()
 
 
+class Stderr(io.TextIOBase):
+    """What is standard error at the time of the write."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_program_whose_type_is_declared_here_is_left_out(off: Run, site: Path, place: Path, version: int) -> None:
     installed(site, "barn", template(off, site, "barn"))
@@ -103,8 +112,11 @@ def test_a_program_whose_type_is_declared_here_is_left_out(off: Run, site: Path,
         refused = off("append", f"barn.item.{type}", "-s", "barn/1", *["text=again"] * (type == "added"), "--json")
         assert (refused.code, refused.error["code"]) == (3, "unknown_type")
         assert "'barn'" in refused.error["why"]
-    named = off("barn", "list", "--json")
-    assert (named.code, named.error["code"]) == (2, "invalid_settings")
+    with patch.object(
+        logging.getLogger("everlog"), "handlers", [logging.StreamHandler(Stderr())]
+    ):
+        named = off("barn", "list", "--json")
+    assert (named.code, named.error["code"]) == (2, "invalid_settings"), "the error is all that is printed"
     assert "'barn'" in named.error["message"]
     assert off("verify").code == 0
     assert off("append", "note.added", "-s", "note/1", "text=x").code == 0

@@ -80,6 +80,7 @@ class Session:
         """Where this run looks for the log."""
         from everlog.application.folder.open import Location
 
+        self._show_warnings()
         server = self.server
         return Location(work_in=self.work_in, url="" if server else self.url, server=server, actor=self.actor)
 
