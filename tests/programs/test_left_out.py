@@ -112,9 +112,7 @@ def test_a_program_whose_type_is_declared_here_is_left_out(off: Run, site: Path,
         refused = off("append", f"barn.item.{type}", "-s", "barn/1", *["text=again"] * (type == "added"), "--json")
         assert (refused.code, refused.error["code"]) == (3, "unknown_type")
         assert "'barn'" in refused.error["why"]
-    with patch.object(
-        logging.getLogger("everlog"), "handlers", [logging.StreamHandler(Stderr())]
-    ):
+    with patch.object(logging.getLogger("everlog"), "handlers", [logging.StreamHandler(Stderr())]):
         named = off("barn", "list", "--json")
     assert (named.code, named.error["code"]) == (2, "invalid_settings"), "the error is all that is printed"
     assert "'barn'" in named.error["message"]
