@@ -36,8 +36,12 @@ Spark of their own, it does so, as for users."""
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session of the run, on this machine."""
+    from pyspark.sql import SparkSession
+
     from everlog.pipeline.session.session import open_session
 
+    if (of_a_page := SparkSession.getActiveSession()) is not None:
+        of_a_page.stop()  # it has other settings: what a page of the documentation has opened stays open
     conf = {} if pytestconfig.getoption("--full") else ON_FEW_ROWS
     # A task that fails is tried once more, as on a cluster.
     session = open_session(master="local[2,2]", app="everlog tests", conf=conf)

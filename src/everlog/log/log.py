@@ -402,7 +402,14 @@ class Log:
 
     @overload
     def purge(
-        self, stream: str, *, actor: str = "", reason: str, key: str = "", request: Any = None, key_scope: str = ""
+        self,
+        stream: str,
+        *,
+        actor: str = "",
+        reason: str,
+        key: str = "",
+        request: Any = None,
+        key_scope: str | None = None,
     ) -> Purge: ...
 
     @overload
@@ -416,6 +423,7 @@ class Log:
         key: str = "",
         operation: str = "purge",
         request: Any = None,
+        key_scope: str | None = None,
     ) -> tuple[Purge, tuple[Recorded, ...]]: ...
 
     def purge(
@@ -428,7 +436,7 @@ class Log:
         key: str = "",
         operation: str = "purge",
         request: Any = None,
-        key_scope: str = "",
+        key_scope: str | None = None,
     ) -> Purge | tuple[Purge, tuple[Recorded, ...]]:
         """Remove a stream's events for good. Their positions, hashes and the record of the purge stay.
 

@@ -66,7 +66,9 @@ class On(msgspec.Struct, frozen=True):
 class CarryOut(Protocol):
     """Records drafts, and does what must happen in the same write, such as a purge."""
 
-    def __call__(self, drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt: ...
+    def __call__(
+        self, drafts: Sequence[Draft], *, key: str, operation: str, request: Any, key_scope: str
+    ) -> Receipt: ...
 
 
 class Decision(msgspec.Struct, frozen=True):

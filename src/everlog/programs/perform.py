@@ -194,7 +194,8 @@ def decide(
     """Record what a rule makes of the history that it looks at; nothing, if it makes nothing of it.
 
     With `confined`, the rule sees only events in the caller's scope. `carry_out` records the drafts, and does what
-    must be done in the same write. It gets the key, the operation and the request as `commit` does. With `guarded`,
+    must be done in the same write. It gets the key, where that names one request, the operation and
+    the request as `commit` does. With `guarded`,
     the program's guard judges what the rule wants to record.
     """
     looks = [looks_at] if isinstance(looks_at, Query | Newest) else list(looks_at)
@@ -330,7 +331,9 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def _recorded(self, drafts: Sequence[Draft], *, last: bool) -> Receipt:
         by = self.by
         if self.carry_out is not None and not by.dry_run:
-            return self.carry_out(drafts, key=by.key, operation=self.operation, request=self.request)
+            return self.carry_out(
+                drafts, key=by.key, operation=self.operation, request=self.request, key_scope=self.key_scope
+            )
         receipt = self.log.writer.commit(
             drafts,
             key=by.key,

@@ -428,6 +428,21 @@ def test_a_retry_of_a_purge_under_its_key_is_answered_and_another_purge_is_refus
     assert ask(log, Show(issue=gate.result.short_id))["status"] == "open"
 
 
+@pytest.mark.parametrize("within", ["", "acme", "acme/shop"])
+def test_a_retry_of_a_purge_is_answered_on_another_handle_and_for_a_caller_with_a_scope(
+    tmp_path: Path, within: str
+) -> None:
+    """The issue has a scope below that of the caller: the key names a request where the caller is, not the issue."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, actor="user:ada") as log, everlog.open(url, actor="user:ada") as other:
+        name = perform(log, Create(title="Fix the door"), By(within="acme/shop")).result.short_id
+        command = Purge(issue=name, force=True, confirm=f"purge {name}", reason="a request")
+        first = perform(log, command, By(within=within, key="k"))
+        again = perform(other, command, By(within=within, key="k"))
+        assert first.events[0].scope == "acme/shop"
+        assert (again.replayed, again.records, other.head()) == (True, first.records, log.head())
+
+
 def test_what_points_to_an_issue_is_the_same_whatever_order_the_links_arrive_in(log: Log) -> None:
     door, oil = made(log), made(log, "Buy oil")
     perform(log, Link(issue=oil.result.short_id, kind="blocks", other=door.result.short_id), HOUSE)

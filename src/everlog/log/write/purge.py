@@ -49,17 +49,18 @@ def purge_stream(
     key: str,
     operation: str,
     request: Any,
-    key_scope: str = "",
+    key_scope: str | None = None,
 ) -> tuple[Purge, tuple[Recorded, ...]]:
     """Purge a stream and record `record`, which stays known of it; return the purge and the records.
 
-    A key makes a retry safe: it gets the same purge.
+    A key makes a retry safe: it gets the same purge. It names one request in `key_scope`; without that, in the scope
+    of the first draft.
     """
     require_shape("stream", stream)
     require_shape("actor", actor)
     require_text("reason", reason)
     refuse_secrets("the purge's reason", {"reason": reason})
-    left = writer.request(record, key, operation, request, decided=True) if record else None
+    left = writer.request(record, key, operation, request, key_scope=key_scope, decided=True) if record else None
     if left is not None:
         writer.prepare([left])
         if left.error is not None:
@@ -68,7 +69,7 @@ def purge_stream(
         # Before anything is removed: it may load code of the user, and that may end the program.
         with suppress(Exception):  # raised again when the views are needed
             views()
-    name = claim_name(key_scope, actor, operation, key) if key and left is None else b""
+    name = claim_name(key_scope or "", actor, operation, key) if key and left is None else b""
 
     def purge(write: OpenWrite) -> tuple[Purge, tuple[Recorded, ...]]:
         if name and (before := _found(writer, write, write.purges(), name, key, request)) is not None:

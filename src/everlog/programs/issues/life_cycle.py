@@ -130,10 +130,9 @@ class Purge(IssueCommand, frozen=True, kw_only=True):
             require_text("reason", why)  # as the purge itself requires, so that a dry run is refused alike
             return made
 
-        def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
+        def carry_out(drafts: Sequence[Draft], **asked: Any) -> Receipt:
             from everlog.log.write.draft import Receipt
 
-            asked: Any = {"key": key, "operation": operation, "request": request}
             return Receipt(log.purge(stream, record=drafts, actor=by.actor, reason=why, **asked)[1])
 
         def result(decision: Decision) -> IssueResult:
