@@ -358,10 +358,10 @@ def test_the_most_common_refusals_can_be_of_one_actor_or_operation_and_say_what_
 
 def test_the_hint_for_the_next_page_keeps_the_filters(notes: Run) -> None:
     """A page of another filter would be another page."""
-    told = notes("log", "--kind", "note", "--after=0", "--limit", "1").err
-    assert "next: everlog log --kind note --after 1@" in told
-    assert told.count(" -n 1") == 1
-    assert "--limit" not in told
+    hint = notes("log", "--kind", "note", "--after=0", "--limit", "1").err
+    assert "next: everlog log --kind note --after 1@" in hint
+    assert hint.count(" -n 1") == 1
+    assert "--limit" not in hint
 
 
 def test_a_reset_says_to_read_anew_before_going_on(notes: Run) -> None:

@@ -134,6 +134,17 @@ class Session:
             self._require_on(self._log)
         return self._log
 
+    def log_id(self, *, optional: bool = False) -> str:
+        """Return the id of the log; empty if there is none here and it is `optional`."""
+        from everlog.errors import NoLogHere
+
+        try:
+            return self.log().identity.log_id
+        except NoLogHere:
+            if optional:
+                return ""
+            raise
+
     def _require_on(self, log: Log) -> None:
         """Refuse a command of a program that is not on in this log."""
         from everlog.programs import GROUPS

@@ -192,7 +192,7 @@ def test_bytes_that_are_no_proof_are_refused() -> None:
 
 
 def test_a_proof_whose_hashes_are_right_and_whose_content_no_log_writes_is_refused() -> None:
-    """Whoever makes up a log makes up its checkpoints as well."""
+    """Anyone who makes up a log makes up its checkpoints as well."""
     sound = dict.fromkeys(HEADER_FIELDS, "x") | {"origin_seq": 1}
     check_proof(made_up(sound, '{"text":"hello"}'))
     for payload in ("nonsense", "[" * 10_000 + "]" * 10_000, "1" * 10_000, '"\\ud800"'):

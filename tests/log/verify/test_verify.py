@@ -556,7 +556,7 @@ def test_neighbours_of_which_the_same_is_wrong_are_one_problem() -> None:
     def at(position: int, reason: str = "", file: str = "") -> Problem:
         return Problem(Position(position), "payload_changed", reason, file=file)
 
-    told = [
+    problems = [
         at(1),
         at(2),
         at(3),
@@ -567,7 +567,7 @@ def test_neighbours_of_which_the_same_is_wrong_are_one_problem() -> None:
         at(0, "b", "f"),
         at(0, "b", "f"),
     ]
-    found = [(one.position, one.last, one.reason, one.file) for one in in_ranges(told)]
+    found = [(one.position, one.last, one.reason, one.file) for one in in_ranges(problems)]
     assert found == [
         (1, 3, "", ""),
         (5, 5, "", ""),
@@ -607,12 +607,12 @@ def test_what_a_store_explains_is_not_listed_as_missing_besides() -> None:
 
 
 def test_positions_with_several_problems_are_counted_once() -> None:
-    told = [
+    problems = [
         Problem(Position(2), "payload_changed", "", upto=Position(5)),
         Problem(Position(4), "chain_broken", "", upto=Position(6)),
         Problem(Position(6), "payload_changed", ""),
         Problem(START, "index_disagrees", ""),
         *lost((8, 9)),
     ]
-    report = Report(events=7, purged=0, head=Position(9), digest="", problems=tuple(told), erased=1)
+    report = Report(events=7, purged=0, head=Position(9), digest="", problems=tuple(problems), erased=1)
     assert (report.tampered, report.present) == (7, 1)

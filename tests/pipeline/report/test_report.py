@@ -117,7 +117,7 @@ def test_values_that_are_missing_or_0_are_no_problem(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("pie day, n", "there is no chart pie"),
         ("bar day, n", "there is no chart bar"),
@@ -127,6 +127,6 @@ def test_values_that_are_missing_or_0_are_no_problem(kind: str) -> None:
         ("bars day, n by actr", "there is no column actr"),
     ],
 )
-def test_a_chart_that_cannot_be_drawn_is_refused_with_its_line(text: str, said: str) -> None:
-    with pytest.raises(SqlRefused, match=f"tables/it.sql, line 3: chart: {said}"):
+def test_a_chart_that_cannot_be_drawn_is_refused_with_its_line(text: str, reason: str) -> None:
+    with pytest.raises(SqlRefused, match=f"tables/it.sql, line 3: chart: {reason}"):
         read_chart(text, ["day", "actor", "n"], "tables/it.sql", 3)

@@ -62,7 +62,7 @@ def test_a_query_that_is_wrong_or_writes_is_refused_without_spark(
 ) -> None:
     monkeypatch.setattr(published, "selected", None)  # nothing is given to Spark
     before = {path: path.stat().st_mtime_ns for path in (place / ".everlog" / "lake").rglob("*")}
-    for text, said in (
+    for text, reason in (
         ("SELECT * FROM evnts", "did you mean events?"),
         ("DELETE FROM events", "only a SELECT is allowed, not DELETE"),
         ("SELECT 1 AS a; DROP TABLE events", "more than one statement"),
@@ -71,7 +71,7 @@ def test_a_query_that_is_wrong_or_writes_is_refused_without_spark(
     ):
         found = everlog("pipeline", "sql", text, "--json")
         assert (found.code, found.error["code"]) == (3, "sql_refused")
-        assert said in found.error["message"] + found.error["hint"] + str(found.error)
+        assert reason in found.error["message"] + found.error["hint"] + str(found.error)
     assert {path: path.stat().st_mtime_ns for path in (place / ".everlog" / "lake").rglob("*")} == before
 
 

@@ -27,17 +27,11 @@ def report_command(session: Session, file: str, force: bool, lake: str | None) -
     """
     from everlog.application.lake import defined_tables, open_lake, write_page
     from everlog.application.move_log import output_file
-    from everlog.errors import NoLogHere
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
     path = output_file(session.directory / file, replace=force)
-    try:
-        log_id = session.log().identity.log_id
-    except NoLogHere:
-        if lake is None:
-            raise
-        log_id = ""  # a lake that was copied elsewhere, without its log
+    log_id = session.log_id(optional=lake is not None)  # a lake may have been copied elsewhere, without its log
     definitions = defined_tables(session.location) if log_id else None
     size = write_page(open_lake(session.location, lake, log_id=log_id), path, definitions)
     facts = {"file": file, "bytes": size}

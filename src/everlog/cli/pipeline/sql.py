@@ -44,7 +44,6 @@ def sql_command(
     """
     from everlog.application.lake import open_lake
     from everlog.application.move_log import output_file
-    from everlog.errors import NoLogHere
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
@@ -53,12 +52,7 @@ def sql_command(
     path = output_file(session.directory / to, replace=force) if to else None
     if path is not None:
         require_form(path)
-    try:
-        log_id = session.log().identity.log_id
-    except NoLogHere:
-        if lake is None:
-            raise
-        log_id = ""  # a lake that was copied elsewhere, without its log
+    log_id = session.log_id(optional=lake is not None)  # a lake may have been copied elsewhere, without its log
     found = open_lake(session.location, lake, log_id=log_id)
 
     @contextmanager
